@@ -1,0 +1,55 @@
+"""Errors of the hub: one base class, each message says what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class AgentEnvError(Exception):
+    """Base of all errors that the hub raises on purpose."""
+
+
+class OptionError(AgentEnvError, ValueError):
+    """An option has a value that is not understood; the message lists the valid ones."""
+
+
+class DataError(AgentEnvError):
+    """Benchmark data is missing, foreign or corrupt; the message names the path and the remedy."""
+
+
+class StateError(AgentEnvError, ValueError):
+    """A saved state cannot be restored here. The environment is left unchanged."""
+
+
+class StateNotPortable(AgentEnvError):
+    """This environment cannot save its state (``profile.portable_state`` says so beforehand)."""
+
+
+class TemplateError(AgentEnvError, ValueError):
+    """A prompt template names a placeholder that does not exist."""
+
+
+class PromptOverflow(AgentEnvError):
+    """The task and the fixed text alone exceed the prompt budget."""
+
+
+class StalePrompt(AgentEnvError, ValueError):
+    """An answer was given to a prompt that is not waiting for one (any more)."""
+
+
+class PolicyError(AgentEnvError):
+    """A policy cannot act here, for example an expert where the environment has none."""
+
+
+class MissingExtra(AgentEnvError, ImportError):
+    """An optional dependency is absent; the message holds the command that installs it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an optional part: pip install 'agent-envs[{extra}]'")
+
+
+def one_of(what: str, value: object, valid: Iterable[object]) -> None:
+    """Raise :class:`OptionError` unless ``value`` is one of ``valid``."""
+    valid = list(valid)
+    if value not in valid:
+        raise OptionError(f"unknown {what} {value!r}; valid: {', '.join(map(str, valid))}")

@@ -1,0 +1,32 @@
+"""Files that are either whole or absent, and where caches live."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """The user's cache folder of the hub: ``$AGENT_ENVS_CACHE``, else below ``$XDG_CACHE_HOME``."""
+    given = os.environ.get("AGENT_ENVS_CACHE")
+    if given:
+        return Path(given).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "agent-envs"
+
+
+def write_atomic(path: str | Path, content: bytes) -> None:
+    """Write, fsync, rename: readers see the old file or the new one, never a half."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

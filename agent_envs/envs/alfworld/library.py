@@ -1,0 +1,321 @@
+"""Where ALFWorld games come from: an official download, an imported pack, or the generator.
+
+All three are task sets whose ``problem(task_id)`` gives the game; games are found in sorted order,
+so a seed means the same game on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from agent_envs.core.errors import DataError, OptionError, one_of
+from agent_envs.core.files import cache_dir, write_atomic
+from agent_envs.core.tasks import TaskSet
+from agent_envs.envs.alfworld.game import Game
+from agent_envs.envs.alfworld.generator import DIFFICULTIES, SPLITS, generate, task_type_of
+from agent_envs.envs.alfworld.pack import Pack, write_pack
+from agent_envs.envs.alfworld.problem import Problem, UnsupportedGame, parse_goal, read_game_file
+
+logger = logging.getLogger("agent_envs.alfworld")
+
+GAME_FILE = "game.tw-pddl"
+OFFICIAL_SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
+GAMES_IN_MEMORY = 256
+_UNSOLVABLE = re.compile(rb'"solvable":\s*false')
+_HELP = (
+    "set ALFWORLD_DATA or data_dir to the folder that holds json_2.1.1/ (get it with 'pip install "
+    "alfworld && alfworld-download'), or leave both unset for the embedded games"
+)
+
+
+class AlfworldTasks(TaskSet):
+    """A task set that can also load its games."""
+
+    skipped: dict[str, int]
+
+    @abstractmethod
+    def problem(self, task_id: str) -> Problem:
+        """The game of a task id; DataError where it is not here."""
+
+    def task_type(self, task_id: str) -> str:
+        """``pick_and_place_simple`` etc.: the second part of an id, up to its first dash."""
+        return task_id.split("/")[1].partition("-")[0] if "/" in task_id else ""
+
+
+class GeneratedTasks(AlfworldTasks):
+    """The embedded default. Ids read ``split/task_type/difficulty/index``."""
+
+    splits = tuple(SPLITS)
+
+    def __init__(self, difficulty: str = "full") -> None:
+        one_of("difficulty", difficulty, DIFFICULTIES)
+        self.difficulty = difficulty
+        self.skipped = {}
+
+    def count(self, split: str) -> int | None:
+        one_of("split", split, self.splits)
+        return SPLITS[split]
+
+    def task_id(self, split: str, index: int) -> str:
+        index = self.check_index(split, index)
+        task_type = task_type_of(split, self.difficulty, index)
+        return f"{split}/{task_type}/{self.difficulty}/{index}"
+
+    def problem(self, task_id: str) -> Problem:
+        try:
+            split, task_type, difficulty, number = task_id.split("/")
+            index = self.check_index(split, int(number))
+            known = task_type_of(split, difficulty, index)
+        except ValueError as error:  # OptionError is one
+            raise DataError(f"{task_id!r} is no generated ALFWorld task ({error})") from error
+        if known != task_type:
+            raise DataError(f"{task_id!r}: that game is of type {known}; made by another version?")
+        return generate(split, difficulty, index)
+
+
+class _RealTasks(AlfworldTasks):
+    """Tasks listed by id, per split."""
+
+    def __init__(self, ids: list[str], where: str) -> None:
+        self._where = where
+        found = sorted({i.partition("/")[0] for i in ids})
+        order = {name: i for i, name in enumerate(OFFICIAL_SPLITS)}
+        self.splits = tuple(sorted(found, key=lambda s: (order.get(s, len(order)), s)))
+        self._ids = {s: sorted(i for i in ids if i.startswith(s + "/")) for s in self.splits}
+        if not ids:
+            raise DataError(f"no playable ALFWorld game in {where}: {_HELP}")
+
+    def count(self, split: str) -> int | None:
+        one_of("split", split, self.splits)
+        return len(self._ids[split])
+
+    def task_id(self, split: str, index: int) -> str:
+        return self._ids[split][self.check_index(split, index)]
+
+
+class FolderTasks(_RealTasks):
+    """An official download, read in place."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.root = find_root(data_dir)
+        statuses = _index(self.root)
+        self.skipped = dict(Counter(status for status in statuses.values() if status))
+        if self.skipped:
+            logger.info("%s: skipped games %s", self.root, self.skipped)
+        super().__init__([i for i, status in statuses.items() if not status], str(self.root))
+        self.source = data_dir.resolve().name
+
+    def problem(self, task_id: str) -> Problem:
+        path = self.root / task_id / GAME_FILE
+        try:
+            return read_game_file(path)
+        except (OSError, UnsupportedGame) as error:
+            raise DataError(f"cannot load game {task_id!r}: {error}") from error
+
+    def annotations(self, task_id: str) -> tuple[str, ...]:
+        return read_annotations(self.root / task_id)
+
+
+class PackTasks(_RealTasks):
+    """Games imported with ``agent-envs data import alfworld DIR``."""
+
+    source = "imported"
+
+    def __init__(self, path: Path) -> None:
+        self.pack = Pack(path)
+        self.skipped = self.pack.skipped
+        super().__init__(list(self.pack.games), str(path))
+
+    def problem(self, task_id: str) -> Problem:
+        if task_id not in self.pack.games:
+            raise DataError(f"the imported pack {self.pack.path} holds no game {task_id!r}")
+        return self.pack.problem(task_id)
+
+
+def pack_path() -> Path:
+    """Where an import puts the pack."""
+    return cache_dir() / "alfworld" / "games.pack"
+
+
+def open_tasks(data_dir: str | Path | None, difficulty: str | None) -> AlfworldTasks:
+    """``data_dir`` (a folder, or "imported"), else ``$ALFWORLD_DATA``, else the generator.
+
+    Raises:
+        DataError: the folder or pack is missing, foreign or corrupt.
+        OptionError: a difficulty was asked for with real data, or is unknown.
+    """
+    chosen = data_dir if data_dir is not None else os.environ.get("ALFWORLD_DATA") or None
+    if chosen is None:
+        return _generated(difficulty or "full")
+    if difficulty is not None:
+        raise OptionError(
+            f"difficulty={difficulty!r} shapes generated games only, but the data is {str(chosen)!r}: "
+            "unset data_dir and ALFWORLD_DATA, or leave difficulty out"
+        )
+    if str(chosen) == "imported":
+        path = pack_path()
+        return _packed(path, path.stat().st_mtime_ns if path.exists() else 0)
+    return _folder(Path(chosen).expanduser())
+
+
+@lru_cache(maxsize=len(DIFFICULTIES))
+def _generated(difficulty: str) -> GeneratedTasks:
+    return GeneratedTasks(difficulty)
+
+
+@lru_cache(maxsize=4)
+def _packed(path: Path, _changed: int) -> PackTasks:
+    return PackTasks(path)
+
+
+@lru_cache(maxsize=8)
+def _folder(path: Path) -> FolderTasks:
+    return FolderTasks(path)
+
+
+@lru_cache(maxsize=GAMES_IN_MEMORY)
+def load_game(tasks: AlfworldTasks, task_id: str) -> Game:
+    """The compiled game, shared by all replicas of the process that play it."""
+    return _compile(tasks.problem(task_id), task_id)
+
+
+@lru_cache(maxsize=GAMES_IN_MEMORY)
+def load_game_file(path: str) -> Game:
+    """As :func:`load_game`, for an explicit ``game_file``."""
+    try:
+        return _compile(read_game_file(path), file_task_id(path))
+    except FileNotFoundError:
+        raise DataError(f"no game file at {path}") from None
+    except (OSError, UnsupportedGame) as error:
+        raise DataError(str(error)) from error
+
+
+def _compile(problem: Problem, task_id: str) -> Game:
+    try:
+        return Game(problem, task_id)
+    except (UnsupportedGame, LookupError) as error:
+        raise DataError(f"game {task_id!r} cannot be played: {error}") from error
+
+
+def file_task_id(path: str) -> str:
+    """The task id of a game file: relative to ``json_2.1.1`` where the path holds it."""
+    plain = Path(path).as_posix().removesuffix("/" + GAME_FILE)
+    return plain.rpartition("json_2.1.1/")[2]
+
+
+def read_annotations(folder: Path) -> tuple[str, ...]:
+    """People's own words for the task, from ``traj_data.json`` beside the game (often absent)."""
+    try:
+        content = json.loads((folder / "traj_data.json").read_bytes())
+        return tuple(str(a["task_desc"]) for a in content["turk_annotations"]["anns"])
+    except FileNotFoundError:
+        return ()
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{folder / 'traj_data.json'} holds no annotations: {error!r}") from error
+
+
+# -- the index of a download -------------------------------------------------------------------
+
+
+def find_root(data_dir: Path) -> Path:
+    """``json_2.1.1`` itself or inside ``data_dir``."""
+    if not data_dir.is_dir():
+        raise DataError(f"ALFWorld data: no folder at {data_dir}: {_HELP}")
+    inside = data_dir / "json_2.1.1"
+    root = inside if inside.is_dir() else data_dir
+    if not any((root / split).is_dir() for split in OFFICIAL_SPLITS):
+        raise DataError(
+            f"ALFWorld data: looked for json_2.1.1/<split>/**/{GAME_FILE} (splits "
+            f"{', '.join(OFFICIAL_SPLITS)}) in {data_dir}, found none: {_HELP}"
+        )
+    return root
+
+
+def _game_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for split in OFFICIAL_SPLITS:
+        for folder, _, files in os.walk(root / split):
+            if GAME_FILE in files:
+                task_id = Path(folder).relative_to(root).as_posix()
+                yield task_id, os.stat(os.path.join(folder, GAME_FILE))
+
+
+def _status(path: Path, task_id: str) -> str:
+    """Why a game is left out; "" for one that can be played."""
+    if "movable" in task_id or "Sliced" in task_id:
+        return "movable or sliced (not part of ALFWorld's text games)"
+    content = path.read_bytes()
+    if _UNSOLVABLE.search(content):
+        return "marked unsolvable"
+    start = content.find(b"(:goal")
+    if start < 0:
+        return "not a game file"
+    try:
+        parse_goal(content[start:].replace(b"\\n", b" ").decode("utf-8", "replace").lower())
+    except UnsupportedGame:
+        return "unsupported goal"
+    return ""
+
+
+def _index(root: Path) -> dict[str, str]:
+    """Task id -> status of all games, from a cache that knows files by size and mtime."""
+    name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+    cache = cache_dir() / "alfworld" / f"index-{name}.json"
+    known = _read_index(cache)
+    found: dict[str, list[object]] = {}
+    for task_id, stat in _game_files(root):
+        old = known.get(task_id)
+        if old is None or old[:2] != [stat.st_size, stat.st_mtime_ns]:
+            old = [stat.st_size, stat.st_mtime_ns, _status(root / task_id / GAME_FILE, task_id)]
+        found[task_id] = old
+    if found != known:
+        try:
+            write_atomic(cache, json.dumps(found).encode())
+        except OSError as error:  # a read-only home costs a second at start, nothing else
+            logger.info("index of %s not cached: %s", root, error)
+    return {task_id: str(row[2]) for task_id, row in found.items()}
+
+
+def _read_index(cache: Path) -> dict[str, list[object]]:
+    try:
+        content = json.loads(cache.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def import_folder(
+    data_dir: Path, progress: Callable[[int, int], None] = lambda done, total: None
+) -> dict[str, int]:
+    """Pack all games of a download for ``data_dir="imported"``; returns games per split.
+
+    Args:
+        progress: called with (games read, games in all).
+    """
+    tasks = FolderTasks(data_dir)
+    ids = [tasks.task_id(s, i) for s in tasks.splits for i in range(tasks.count(s) or 0)]
+    skipped = Counter(tasks.skipped)
+
+    def games() -> Iterator[tuple[str, Problem]]:
+        for done, task_id in enumerate(ids, 1):
+            try:
+                problem = tasks.problem(task_id)
+                _compile(problem, task_id)
+            except DataError as error:
+                logger.warning("left out: %s", error)
+                skipped["cannot be played"] += 1
+            else:
+                yield task_id, replace(problem, annotations=tasks.annotations(task_id))
+            progress(done, len(ids))
+
+    return write_pack(pack_path(), games(), skipped)
+

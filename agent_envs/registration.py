@@ -1,0 +1,112 @@
+"""Ids, and how Gymnasium makes single environments and groups of them.
+
+Gymnasium tells a vector entry point neither id nor spec, so the entry point itself names the id:
+``"agent_envs.registration:AgentEnv/ALFWorld-v0"`` is an attribute of this module, served by
+:func:`__getattr__`. It is a plain string, so specs still serialise.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+from gymnasium.envs.registration import registry
+
+if TYPE_CHECKING:
+    from agent_envs.core.env import AgentEnv
+    from agent_envs.group.vector import GroupVectorEnv
+
+BUILT_IN = {
+    "AgentEnv/ALFWorld-v0": "agent_envs.envs.alfworld:ALFWorldEnv",
+}
+_ids: list[str] = []
+
+
+def register(env_id: str, entry_point: str | type[AgentEnv], **kwargs: Any) -> None:
+    """Make an environment known by id, to Gymnasium and to groups. Safe to repeat.
+
+    Args:
+        env_id: such as ``"My/Guess-v0"``.
+        entry_point: ``"module:Class"``, or the class itself.
+        kwargs: defaults of the class's options.
+
+    Raises:
+        ValueError: the id is registered already with another entry point or other defaults.
+    """
+    known = registry.get(env_id)
+    if known is not None:
+        # a class defined in a script is a new object at each definition: compare names
+        if _name(known.entry_point) == _name(entry_point) and known.kwargs == kwargs:
+            if not isinstance(entry_point, str):
+                known.entry_point = entry_point
+            return
+        raise ValueError(
+            f"{env_id} is registered already, with {known.entry_point!r} and {known.kwargs!r}"
+        )
+    gymnasium.register(
+        env_id,
+        entry_point=entry_point,
+        vector_entry_point=f"{__name__}:{env_id}",
+        kwargs=kwargs,
+    )
+    _ids.append(env_id)
+
+
+def _name(entry_point: Any) -> str:
+    if isinstance(entry_point, str):
+        return entry_point.replace(":", ".")
+    return f"{entry_point.__module__}.{entry_point.__qualname__}"
+
+
+def registered_ids() -> tuple[str, ...]:
+    """All ids of the hub and of users' own environments, in order of registration."""
+    return tuple(_ids)
+
+
+def env_class(env_id: str) -> type[AgentEnv]:
+    """The class behind an id; KeyError where it is none of ours."""
+    if env_id not in _ids:
+        raise KeyError(f"unknown environment id {env_id!r}; known: {', '.join(_ids)}")
+    entry_point = registry[env_id].entry_point
+    if not isinstance(entry_point, str):
+        return entry_point  # type: ignore[return-value]
+    module, _, name = entry_point.partition(":")
+    found: type[AgentEnv] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def make_group(
+    env_id: str, num_groups: int = 1, group_size: int = 1, backend: Any = "inline", **options: Any
+) -> GroupVectorEnv:
+    """A vector environment of ``num_groups`` groups of ``group_size`` replicas each.
+
+    Args:
+        env_id: a registered id, or ``"module:id"``.
+        backend: ``"inline"``, ``"process"``, or a backend object such as ``Process(workers=4)``.
+        options: the environment's own options.
+    """
+    from agent_envs.group.vector import GroupVectorEnv
+
+    spec = gymnasium.spec(env_id)  # imports "module:" and names similar ids where it is unknown
+    return GroupVectorEnv(spec, num_groups, group_size, backend=backend, options=options)
+
+
+def _make_vec(env_id: str, num_envs: int, group_size: int = 1, **options: Any) -> GroupVectorEnv:
+    if "max_episode_steps" in options:
+        raise ValueError("max_episode_steps is not used here: pass max_steps, which states carry")
+    if group_size < 1 or num_envs % group_size:
+        raise ValueError(f"num_envs ({num_envs}) must be a multiple of group_size ({group_size})")
+    return make_group(env_id, num_envs // group_size, group_size, **options)
+
+
+def __getattr__(name: str) -> Callable[..., GroupVectorEnv]:
+    if "/" in name or name in _ids:
+        return partial(_make_vec, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+for _id, _entry_point in BUILT_IN.items():
+    register(_id, _entry_point)
