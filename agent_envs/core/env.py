@@ -84,7 +84,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         self._root_seed: int | None = None
         self._episode = 0
         self._running = False
-        self._started = False
+        self.started = False
         self._task_id = ""
         self._start_from: dict[str, Any] = {}
         self._episode_seed = 0
@@ -180,7 +180,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         """
         if not self._running:
             raise ResetNeeded(
-                f"{self._name()}: " + ("the episode is over" if self._started else "not started")
+                f"{self._name()}: " + ("the episode is over" if self.started else "not started")
                 + "; call reset() first"
             )  # fmt: skip
         check_text(action)
@@ -218,7 +218,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
             gymnasium.error.ResetNeeded: nothing was started yet.
             StateNotPortable: this environment cannot save its state.
         """
-        if not self._started:
+        if not self.started:
             raise ResetNeeded(f"{self._name()}: no state before the first reset()")
         last = self._last
         content = {
@@ -298,7 +298,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         self._steps = 0
         self.terminated = self.truncated = False
         self._last = Outcome(observation)
-        self._running = self._started = True
+        self._running = self.started = True
         return observation, {**self._info(), "data_source": self.tasks.source}
 
     def _info(self) -> dict[str, Any]:

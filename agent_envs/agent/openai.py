@@ -1,0 +1,209 @@
+"""A policy over any OpenAI-compatible chat endpoint: the seed system's prompt agent."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import struct
+import threading
+import time
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agent_envs.agent.records import Completion, Message, Prompt
+from agent_envs.core.errors import OptionError
+
+_RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_MAX_WAIT = 60.0  # seconds; also caps a server's Retry-After
+_NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
+
+
+@dataclass(slots=True)
+class Usage:
+    """Token and call counts since the policy was made, as the server reports them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    calls: int = 0
+    retries: int = 0
+    failures: int = 0
+
+
+class OpenAIChatPolicy:
+    """Asks a chat model for each action; calls run side by side, answers are used as they come.
+
+    Args:
+        model: name of the model; default ``$OPENAI_MODEL``.
+        base_url: such as ``http://127.0.0.1:8000/v1``; default ``$OPENAI_BASE_URL``.
+        api_key: default ``$OPENAI_API_KEY``; without one no authorisation header is sent.
+        concurrency: calls at the same time.
+        retries: further tries after an overloaded server or a broken connection.
+        backoff: seconds before the first retry; doubled each time, a server's Retry-After wins.
+        timeout: seconds for one try.
+        **request: further members of the request, such as ``temperature``, ``max_tokens``, ``stop``.
+
+    A call that fails for good closes its own replica only. Sends prompts (and so whatever
+    observations hold) to ``base_url`` and nowhere else.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        concurrency: int = 16,
+        retries: int = 4,
+        backoff: float = 0.5,
+        timeout: float = 120.0,
+        **request: Any,
+    ) -> None:
+        self._model = model or os.environ.get("OPENAI_MODEL")
+        url = base_url or os.environ.get("OPENAI_BASE_URL")
+        if not self._model:
+            raise OptionError("which model? Pass model=... or set OPENAI_MODEL")
+        if not url or not url.startswith(("http://", "https://")):
+            raise OptionError(
+                f"base_url must be an http(s) address, got {url!r}: pass it or set OPENAI_BASE_URL"
+            )
+        if concurrency < 1 or retries < 0:
+            raise OptionError("concurrency must be at least 1 and retries at least 0")
+        self._url = url.rstrip("/") + "/chat/completions"
+        key = api_key or os.environ.get("OPENAI_API_KEY")
+        self._headers = {"Content-Type": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._retries, self._backoff, self._timeout = retries, backoff, timeout
+        self._request = request
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="openai-chat")
+        self._running: dict[Future[Completion], Prompt] = {}
+        self._lock = threading.Lock()
+        self.usage = Usage()
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """All answers, in order; waits for the slowest."""
+        return list(self._pool.map(self._answer, prompts))
+
+    def submit(self, prompts: Sequence[Prompt]) -> None:
+        for prompt in prompts:
+            self._running[self._pool.submit(self._answer, prompt)] = prompt
+
+    def collect(self) -> list[tuple[Prompt, Completion]]:
+        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        return [(self._running.pop(future), future.result()) for future in done]
+
+    def close(self) -> None:
+        """Drop calls that have not begun; wait for none."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._running.clear()
+
+    # -- one call, on a thread of the pool -----------------------------------------------------
+
+    def _answer(self, prompt: Prompt) -> Completion:
+        try:
+            body = json.dumps(
+                {
+                    "model": self._model,
+                    "messages": [_wire_message(m) for m in prompt.messages],
+                    **self._request,
+                }
+            ).encode()
+        except (TypeError, ValueError) as error:
+            return self._failed(f"the prompt cannot be sent: {error}")
+        for attempt in range(self._retries + 1):
+            try:
+                return self._read(self._post(body))
+            except urllib.error.HTTPError as error:
+                reason = f"HTTP {error.code}: {_excerpt(error)}"
+                if error.code not in _RETRIED:
+                    return self._failed(reason)
+                delay = _retry_after(error.headers)
+            except _NETWORK_ERRORS as error:
+                reason, delay = f"{type(error).__name__}: {error}", None
+            except (ValueError, LookupError, TypeError) as error:
+                return self._failed(f"unreadable reply: {type(error).__name__}: {error}")
+            if attempt < self._retries:
+                with self._lock:
+                    self.usage.retries += 1
+                time.sleep(min(self._backoff * 2**attempt if delay is None else delay, _MAX_WAIT))
+        return self._failed(f"{reason} (after {self._retries + 1} tries)")
+
+    def _post(self, body: bytes) -> Any:
+        request = urllib.request.Request(self._url, body, self._headers)  # noqa: S310 - checked
+        with urllib.request.urlopen(request, timeout=self._timeout) as reply:  # noqa: S310
+            return json.loads(reply.read())
+
+    def _read(self, reply: Any) -> Completion:
+        choice = reply["choices"][0]
+        text = choice["message"]["content"]
+        counts = reply.get("usage") or {}
+        with self._lock:
+            self.usage.calls += 1
+            self.usage.prompt_tokens += int(counts.get("prompt_tokens") or 0)
+            self.usage.completion_tokens += int(counts.get("completion_tokens") or 0)
+        if text is not None and not isinstance(text, str):
+            raise TypeError("message.content is no text")
+        return Completion(text or "", finish_reason=choice.get("finish_reason"))
+
+    def _failed(self, reason: str) -> Completion:
+        with self._lock:
+            self.usage.failures += 1
+        return Completion("", error=f"{self._url}: {reason}")
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    try:
+        return max(0.0, float(headers.get("Retry-After", "")))
+    except ValueError:
+        return None
+
+
+def _excerpt(error: urllib.error.HTTPError) -> str:
+    try:
+        return error.read(300).decode("utf-8", "replace").strip() or str(error.reason)
+    except _NETWORK_ERRORS:
+        return str(error.reason)
+
+
+def _wire_message(message: Message) -> dict[str, Any]:
+    content = message["content"]
+    if not isinstance(content, str):
+        content = [_wire_part(part) for part in content]
+    return {"role": message["role"], "content": content}
+
+
+def _wire_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part["type"] == "text":
+        return {"type": "text", "text": part["text"]}
+    data = base64.b64encode(encode_png(np.asarray(part["image"]))).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def encode_png(image: np.ndarray) -> bytes:
+    """A PNG of an RGB image, uint8 of shape (height, width, 3); needs no imaging library."""
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise ValueError(f"expected uint8 (H, W, 3), got {image.dtype} {image.shape}")
+    height, width, _ = image.shape
+    rows = np.zeros((height, 1 + width * 3), np.uint8)  # each row begins with filter type 0
+    rows[:, 1:] = image.reshape(height, -1)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows.tobytes()))
+        + chunk(b"IEND", b"")
+    )

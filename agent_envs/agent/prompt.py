@@ -1,0 +1,308 @@
+"""Prompt builders: from a view and what the memory shows to chat messages.
+
+Every prompt is built afresh from the task, the shown past and the current observation, so it does
+not grow with the episode. A budget drops the oldest turns whole and says so; the task is never cut,
+the current observation only as a last resort and visibly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agent_envs.agent import memory as memories
+from agent_envs.agent.memory import Memory
+from agent_envs.agent.records import Message, Note, Prompt, Shown, Step, View
+from agent_envs.agent.template import Parts, Template, merge
+from agent_envs.core.env import Obs
+from agent_envs.core.errors import OptionError, PromptOverflow
+from agent_envs.core.profile import PromptSpec
+
+_SHOWN_LIMIT = 2048  # rendered turns kept in memory
+
+PROMPT_NAMES = frozenset(
+    "task observation admissible_actions history history_length step_count current_step omitted".split()
+)
+TURN_NAMES = frozenset("observation action step".split())
+
+
+class PromptBuilder(Protocol):
+    """Anything with ``build``. ``memory`` (optional) replaces the profile's default memory."""
+
+    def build(self, view: View, past: Sequence[Shown]) -> Prompt:
+        """The prompt of one decision; PromptOverflow where nothing fits the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long a prompt may be.
+
+    Args:
+        limit: in the units of ``count``.
+        count: length of a text.
+        image_size: what one image costs.
+    """
+
+    limit: int
+    count: Callable[[str], int] = len
+    image_size: int = 0
+
+    @classmethod
+    def tokens(cls, limit: int, tokenizer: Any, image_size: int = 0) -> Budget:
+        """In tokens of ``tokenizer``: anything with ``encode(text)``, or a callable."""
+        encode = getattr(tokenizer, "encode", tokenizer)
+        return cls(limit, lambda text: len(encode(text)), image_size)
+
+    def fits(self, content: str | Parts) -> bool:
+        if isinstance(content, str):
+            return self.count(content) <= self.limit
+        text = "".join(part for part in content if isinstance(part, str))
+        images = sum(not isinstance(part, str) for part in content)
+        return self.count(text) + images * self.image_size <= self.limit
+
+
+def budget_of(
+    max_prompt_tokens: int | None, tokenizer: Any, max_prompt_chars: int | None, image_size: int
+) -> Budget | None:
+    """A budget from a builder's options: tokens with a tokenizer, else characters."""
+    for name, value in (("tokens", max_prompt_tokens), ("chars", max_prompt_chars)):
+        if value is not None and value < 1:
+            raise OptionError(f"max_prompt_{name} must be positive, got {value}")
+    if max_prompt_tokens is not None:
+        if tokenizer is None:
+            raise OptionError("max_prompt_tokens needs a tokenizer (or use max_prompt_chars)")
+        return Budget.tokens(max_prompt_tokens, tokenizer, image_size)
+    return None if max_prompt_chars is None else Budget(max_prompt_chars, len, image_size)
+
+
+def observation_parts(observation: Obs) -> str | Parts:
+    """An observation as text and images: ``str``, an image, or a dict of ``image`` and ``text``."""
+    if isinstance(observation, str):
+        return observation
+    if isinstance(observation, dict):
+        return merge([observation[key] for key in ("image", "text") if key in observation])
+    return [observation]
+
+
+def as_content(parts: str | Parts) -> Any:
+    """Message content: a plain ``str``, or a list of typed parts where there are images."""
+    if isinstance(parts, str):
+        return parts
+    return [
+        {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", "image": part}
+        for part in parts
+    ]
+
+
+def omitted_note(count: int) -> str:
+    return f"({count} earlier turn{'s' * (count != 1)} left out to fit.)\n" if count else ""
+
+
+def cut_text(text: str, keep: int) -> str:
+    """The first ``keep`` characters and a mark that says how many are missing."""
+    return f"{text[:keep]} [... {len(text) - keep} characters left out ...]"
+
+
+class TemplatePrompt:
+    """One user message (and a system message where the spec has one) from the spec's templates.
+
+    Args:
+        spec: templates; see :class:`~agent_envs.core.profile.PromptSpec`.
+        max_prompt_tokens: budget in tokens, with ``tokenizer``.
+        max_prompt_chars: budget in characters, without one.
+        image_size: what one image costs in that budget.
+
+    Raises:
+        TemplateError: a template names an unknown placeholder.
+    """
+
+    def __init__(
+        self,
+        spec: PromptSpec,
+        *,
+        max_prompt_tokens: int | None = None,
+        tokenizer: Any = None,
+        max_prompt_chars: int | None = None,
+        image_size: int = 0,
+    ) -> None:
+        self._first = Template(spec.first, PROMPT_NAMES)
+        self._later = Template(spec.later or spec.first, PROMPT_NAMES)
+        self._turn = Template(spec.turn, TURN_NAMES)
+        self._system: tuple[Message, ...] = (
+            ({"role": "system", "content": spec.system},) if spec.system else ()
+        )
+        self._budget = budget_of(max_prompt_tokens, tokenizer, max_prompt_chars, image_size)
+        # a turn is shown as often as the window is long: render it once (a pure memo)
+        self._shown: dict[tuple[int, int], tuple[Step, str | Parts]] = {}
+
+    def build(self, view: View, past: Sequence[Shown]) -> Prompt:
+        turns = [self._show(item) for item in past]
+        content = self._fitting(view, turns)
+        return Prompt((*self._system, {"role": "user", "content": as_content(content)}), view)
+
+    def render(self, view: View, dropped: int = 0) -> str | Parts:
+        """The user message without history; ``dropped`` turns are said to be left out."""
+        return self._fill(view, [], dropped)
+
+    def _show(self, item: Shown) -> str | Parts:
+        if isinstance(item, Note):
+            return item.text
+        key = item.trajectory, item.step
+        known = self._shown.get(key)
+        if known is not None and known[0] is item:
+            return known[1]
+        text = self._turn.fill(
+            {
+                "observation": observation_parts(item.observation),
+                "action": item.action,
+                "step": str(item.step + 1),
+            }
+        )
+        if len(self._shown) >= _SHOWN_LIMIT:
+            self._shown.clear()
+        self._shown[key] = item, text
+        return text
+
+    def _fitting(self, view: View, turns: list[str | Parts]) -> str | Parts:
+        content = self._fill(view, turns, 0)
+        if self._budget is None or self._fits(content):
+            return content
+        # the most turns that fit: with more left out it only gets shorter
+        low, high = 1, len(turns)
+        while low <= high:
+            middle = (low + high) // 2
+            if self._fits(self._fill(view, turns, middle)):
+                high = middle - 1
+            else:
+                low = middle + 1
+        if low <= len(turns):
+            return self._fill(view, turns, low)
+        return self._cut(view, turns)
+
+    def _cut(self, view: View, turns: list[str | Parts]) -> str | Parts:
+        """Shorten the current observation as little as needed."""
+        text, dropped = view.observation, len(turns)
+        if not isinstance(text, str):
+            raise PromptOverflow("the prompt exceeds its budget, and its observation cannot be cut")
+        low, high = 0, len(text)  # low fits, if anything does; high does not
+        if not self._fits(self._fill(view, turns, dropped, cut_text(text, 0))):
+            raise PromptOverflow(
+                f"task and instructions alone exceed the prompt budget of {self._limit()}"
+            )
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._fits(self._fill(view, turns, dropped, cut_text(text, middle))):
+                low = middle
+            else:
+                high = middle
+        return self._fill(view, turns, dropped, cut_text(text, low))
+
+    def _limit(self) -> int:
+        return self._budget.limit if self._budget else 0
+
+    def _fits(self, content: str | Parts) -> bool:
+        if self._budget is None:
+            return True
+        if self._system:
+            system = self._system[0]["content"]
+            content = system + content if isinstance(content, str) else [system, *content]
+        return self._budget.fits(content)
+
+    def _fill(
+        self, view: View, turns: list[str | Parts], dropped: int, observation: str | None = None
+    ) -> str | Parts:
+        shown = turns[dropped:]
+        template = self._later if shown or dropped else self._first
+        admissible = view.admissible_actions
+        return template.fill(
+            {
+                "task": view.task,
+                "observation": (
+                    observation_parts(view.observation) if observation is None else observation
+                ),
+                "admissible_actions": (
+                    "any text" if admissible is None else "'" + "', '".join(admissible) + "'"
+                ),
+                "history": _lines(shown),
+                "history_length": str(len(shown)),
+                "step_count": str(view.step),
+                "current_step": str(view.step + 1),
+                "omitted": omitted_note(dropped),
+            }
+        )
+
+
+def _lines(turns: Sequence[str | Parts]) -> str | Parts:
+    if all(isinstance(turn, str) for turn in turns):
+        return "\n".join(turns)  # type: ignore[arg-type]
+    pieces: Parts = []
+    for turn in turns:
+        pieces += ["\n"] if pieces else []
+        pieces += [turn] if isinstance(turn, str) else turn
+    return merge(pieces)
+
+
+class ConversationPrompt:
+    """Concatenated mode: one growing conversation instead of a fresh prompt at each step.
+
+    The first user message is the spec's first prompt; later ones are ``turn``. Over budget, the
+    oldest turns after the first are dropped whole, and the next message says so.
+
+    Args:
+        spec: its ``first`` and ``system`` are used.
+        turn: later user messages; placeholders as in the spec.
+    """
+
+    def __init__(
+        self,
+        spec: PromptSpec,
+        *,
+        turn: str = "{omitted}Observation: {observation}\nAdmissible actions: [{admissible_actions}]",
+        max_prompt_tokens: int | None = None,
+        tokenizer: Any = None,
+        max_prompt_chars: int | None = None,
+        image_size: int = 0,
+    ) -> None:
+        self.memory: Memory = memories.full()
+        self._budget = budget_of(max_prompt_tokens, tokenizer, max_prompt_chars, image_size)
+        self._opening = TemplatePrompt(spec)
+        self._next = TemplatePrompt(PromptSpec(first=turn))
+
+    def build(self, view: View, past: Sequence[Shown]) -> Prompt:
+        steps = [item for item in past if isinstance(item, Step)]
+        if not steps:
+            prompt = self._opening.build(view, ())
+            if not self._fits(prompt.messages):
+                raise PromptOverflow("the first message alone exceeds the prompt budget")
+            return prompt
+        for dropped in range(len(steps)):
+            messages = self._messages(view, steps, dropped)
+            if self._fits(messages):
+                return Prompt(messages, view)
+        raise PromptOverflow("the first and the current message alone exceed the prompt budget")
+
+    def _messages(self, view: View, steps: list[Step], dropped: int) -> tuple[Message, ...]:
+        messages: list[Message] = [*steps[0].prompt.messages, _reply(steps[0])]
+        for step in steps[1 + dropped :]:
+            messages += [self._turn(step.prompt.view, 0), _reply(step)]
+        return (*messages, self._turn(view, dropped))
+
+    def _turn(self, view: View, dropped: int) -> Message:
+        return {"role": "user", "content": as_content(self._next.render(view, dropped))}
+
+    def _fits(self, messages: Sequence[Message]) -> bool:
+        if self._budget is None:
+            return True
+        parts: Parts = []
+        for message in messages:
+            content = message["content"]
+            if isinstance(content, str):
+                parts.append(content)
+            else:
+                parts += [part.get("text", part.get("image")) for part in content]
+        return self._budget.fits(merge(parts))
+
+
+def _reply(step: Step) -> Message:
+    return {"role": "assistant", "content": step.completion.text}

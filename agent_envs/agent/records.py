@@ -1,0 +1,132 @@
+"""The records of the agent's side: what is asked, what is answered, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_envs.core.env import Obs
+
+Message = Mapping[str, Any]
+"""``{"role": ..., "content": str or parts}``; a part is ``{"type": "text", "text": str}`` or
+``{"type": "image", "image": uint8 array H x W x 3 or a PIL image}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a policy may look at besides the rendered prompt.
+
+    ``admissible_actions`` leaves out what the profile hides; None where they cannot be enumerated.
+    ``replica`` is the index in the group env, ``member`` the index within the group, ``step`` the
+    number of actions taken so far.
+    """
+
+    task: str
+    observation: Obs
+    admissible_actions: Sequence[str] | None
+    info: Mapping[str, Any]
+    group: int
+    replica: int
+    member: int
+    trajectory: int
+    step: int
+    group_seed: int
+    format_action: Callable[[str], str]
+    expert_action: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """One decision to make: chat messages and the view behind them. Compared by identity."""
+
+    messages: tuple[Message, ...]
+    view: View
+
+    @property
+    def text(self) -> str:
+        """All text of the messages; images are left out."""
+        return "\n\n".join(_content_text(message["content"]) for message in self.messages)
+
+    @property
+    def images(self) -> list[Any]:
+        """All images, in the order of their places in the messages."""
+        return [
+            part["image"]
+            for message in self.messages
+            if not isinstance(message["content"], str)
+            for part in message["content"]
+            if part["type"] == "image"
+        ]
+
+
+def _content_text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if part["type"] == "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A policy's answer. ``error``: the call failed; it closes that replica only.
+
+    ``prompt_ids``, ``token_ids`` and ``logprobs`` are the policy's own tokenisation, kept for
+    training; ``finish_reason`` "length" marks a reply cut at the token limit.
+    """
+
+    text: str
+    prompt_ids: Sequence[int] | None = None
+    token_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decision: prompt, answer, what reached the environment, what came back.
+
+    ``observation`` and ``anchor`` are as seen before acting, ``info`` as after it. ``format_valid``
+    is the parser's verdict, ``action_valid`` the environment's.
+    """
+
+    prompt: Prompt
+    completion: Completion
+    action: str
+    format_valid: bool
+    action_valid: bool
+    group: int
+    replica: int
+    trajectory: int
+    step: int
+    observation: Obs
+    anchor: str
+    reward: float
+    terminated: bool
+    truncated: bool
+    error: str | None
+    info: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a trajectory began: a reset, or a fork of ``parent`` after its first ``parent_steps``."""
+
+    trajectory: int
+    group: int
+    replica: int
+    seed: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parent: int | None = None
+    parent_steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remark that a memory puts among the steps it shows (a summary, a fact looked up)."""
+
+    text: str
+
+
+Shown = Step | Note
+"""What a memory returns: past steps and notes, in the order in which they are shown."""

@@ -1,0 +1,129 @@
+"""A handful of replicas in one process: what inline is, and what each worker holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gymnasium.envs.registration import load_env_creator
+
+from agent_envs.core.env import AgentEnv
+from agent_envs.group.protocol import Definition, ResetRequest, Result, failure
+
+
+def make_env(definition: Definition) -> AgentEnv:
+    """One bare environment of the definition, without Gymnasium's wrappers."""
+    spec = definition.spec
+    creator: Any = spec.entry_point
+    if isinstance(creator, str):
+        creator = load_env_creator(creator)
+    env: AgentEnv = creator(**{**spec.kwargs, **definition.options})
+    env.spec = spec
+    return env
+
+
+class Shard:
+    """Replicas by index, made when first needed. A replica that raises is closed, never the shard.
+
+    Args:
+        announce: called with a replica's index before anything of its own runs, so that an
+            observer outside can tell which replica hangs or killed the process.
+    """
+
+    def __init__(
+        self, definition: Definition, announce: Callable[[int], None] = lambda index: None
+    ) -> None:
+        self.definition = definition
+        self.envs: dict[int, AgentEnv] = {}
+        self._announce = announce
+
+    def _env(self, index: int) -> AgentEnv:
+        env = self.envs.get(index)
+        if env is None:
+            env = self.envs[index] = make_env(self.definition)
+        return env
+
+    def _drop(self, index: int) -> None:
+        """Forget a replica whose state nobody can vouch for; the next reset makes a new one."""
+        env = self.envs.pop(index, None)
+        if env is not None:
+            try:
+                env.close()
+            except Exception:  # noqa: S110 - it is broken already, and its error is reported
+                pass
+
+    def reset(self, requests: Mapping[int, ResetRequest]) -> dict[int, Result]:
+        results = {}
+        for index, request in requests.items():
+            self._announce(index)
+            try:
+                env = self._env(index)
+                observation, info = env.reset(seed=request.seed, options=dict(request.options))
+                results[index] = Result(observation, info)
+            except Exception as error:
+                self._drop(index)
+                results[index] = failure(error)
+        return results
+
+    def step(self, actions: Mapping[int, str]) -> dict[int, Result]:
+        results = {}
+        for index, action in actions.items():
+            self._announce(index)
+            try:
+                observation, reward, terminated, truncated, info = self.envs[index].step(action)
+                results[index] = Result(observation, info, reward, terminated, truncated)
+            except Exception as error:
+                self._drop(index)
+                results[index] = failure(error)
+        return results
+
+    def get_states(self, indices: Iterable[int]) -> dict[int, bytes | BaseException]:
+        states: dict[int, bytes | BaseException] = {}
+        for index in indices:
+            self._announce(index)
+            try:
+                states[index] = self._env(index).get_state()
+            except Exception as error:
+                states[index] = error
+        return states
+
+    def set_states(self, states: Mapping[int, bytes]) -> dict[int, Result]:
+        """All or nothing: on the first bad state the replicas done so far are put back."""
+        results: dict[int, Result] = {}
+        undo: dict[int, bytes] = {}
+        try:
+            for index, state in states.items():
+                self._announce(index)
+                env = self._env(index)
+                if env.started:
+                    undo[index] = env.get_state()
+                observation, info = env.set_state(state)
+                results[index] = Result(
+                    observation, info, 0.0, env.terminated, env.truncated
+                )
+        except Exception:
+            for index, state in undo.items():
+                self.envs[index].set_state(state)
+            raise
+        return results
+
+    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | None]:
+        actions = {}
+        for index in indices:
+            self._announce(index)
+            actions[index] = self._env(index).expert_action()
+        return actions
+
+    def close(self) -> None:
+        for index in list(self.envs):
+            self._drop(index)
+
+
+class Inline(Shard):
+    """The default backend: all replicas in this process."""
+
+    def __init__(self) -> None:
+        """Becomes a shard when started."""
+
+    def start(self, definition: Definition, num_envs: int, group_size: int) -> None:
+        Shard.__init__(self, definition)

@@ -1,0 +1,103 @@
+"""The far side of the process backend: a shard that answers messages until its pipe closes."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from agent_envs.group.protocol import ResetRequest, Result, failure
+from agent_envs.group.shard import Shard
+
+Journal = tuple[ResetRequest | bytes, list[str]]
+"""How a replica got where it is: a reset or a state, then actions."""
+
+
+class WorkerShard(Shard):
+    """A shard that can also bring replicas back after a restart."""
+
+    def replay(self, journals: Mapping[int, Journal]) -> dict[int, str | None]:
+        """Play journals again; answers an error text for each that could not be."""
+        outcome: dict[int, str | None] = {}
+        for index, (start, actions) in journals.items():
+            self._announce(index)
+            try:
+                env = self._env(index)
+                if isinstance(start, bytes):
+                    env.set_state(start)
+                else:
+                    env.reset(seed=start.seed, options=dict(start.options))
+                for action in actions:
+                    env.step(action)
+                outcome[index] = None
+            except Exception as error:
+                self._drop(index)
+                outcome[index] = f"{type(error).__name__}: {error}"
+        return outcome
+
+
+def encode(value: Any) -> bytes:
+    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def encode_reply(reply: Any) -> bytes:
+    """A reply as bytes; what does not pickle closes its own replica only."""
+    try:
+        return encode(("ok", reply))
+    except Exception:
+        return encode(("ok", {index: _portable(value) for index, value in reply.items()}))
+
+
+def _portable(value: Any) -> Any:
+    try:
+        encode(value)
+    except Exception as error:
+        if isinstance(value, Result):
+            return failure(f"cannot leave its process: {type(error).__name__}: {error}")
+        return RuntimeError(f"{type(value).__name__}: {value}")
+    return value
+
+
+def worker_main(pipe: Any, payload: bytes, progress: Any) -> None:
+    """Serve ``(method, argument)`` messages.
+
+    Args:
+        pipe: duplex connection to the parent.
+        payload: the pickled :class:`Definition`.
+        progress: shared pair of ints: index of the replica at work, and a counter that moves.
+    """
+    # Ctrl-C goes to the whole process group; the parent decides and closes the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def announce(index: int) -> None:
+        progress[0] = index
+        progress[1] += 1
+
+    try:
+        shard = WorkerShard(pickle.loads(payload), announce)  # noqa: S301 - from our parent
+        pipe.send_bytes(encode(("ok", None)))
+    except Exception:
+        pipe.send_bytes(encode(("error", RuntimeError(traceback.format_exc()))))
+        return
+    try:
+        while True:
+            method, argument = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from our parent
+            if method == "close":
+                break
+            pipe.send_bytes(_answer(shard, method, argument))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the parent is gone
+    finally:
+        shard.close()
+
+
+def _answer(shard: WorkerShard, method: str, argument: Any) -> bytes:
+    try:
+        return encode_reply(getattr(shard, method)(argument))
+    except Exception as error:
+        try:
+            return encode(("error", error))
+        except Exception:
+            return encode(("error", RuntimeError(f"{type(error).__name__}: {error}")))
