@@ -12,6 +12,7 @@ from agent_envs.agent.memory import Memory, memory_of
 from agent_envs.agent.parsing import ActionParser, ParsedAction, parser_of
 from agent_envs.agent.prompt import PromptBuilder, TemplatePrompt
 from agent_envs.agent.records import Completion, Prompt, Start, Step, View
+from agent_envs.core.actions import Actions
 from agent_envs.core.errors import OptionError, PromptOverflow, StalePrompt
 from agent_envs.core.profile import PromptSpec
 from agent_envs.group.protocol import Result
@@ -69,7 +70,8 @@ class AgentGroup:
         self.parser: ActionParser = parser or parser_of(profile.parser)
         self.expert = expert
         self._prefilled, self._on_length = prefilled, on_length
-        self._hidden = frozenset(profile.hidden_actions)
+        self._format = self.parser.format
+        self._hidden = profile.hidden_actions
         self._invalid_action = profile.invalid_action
         self._past: list[list[Step]] = [[] for _ in range(group.num_envs)]
         self._trajectory = [-1] * group.num_envs
@@ -137,18 +139,19 @@ class AgentGroup:
         answers = [c if isinstance(c, Completion) else Completion(c) for c in completions]
         parsed, actions = self._parse(asked, answers)
         results = self.group.advance(actions)
-        steps, going = [], []
+        experts = self._experts(results)
+        turn = Turn([], [])
         for prompt, answer, (reading, closed) in zip(asked, answers, parsed, strict=True):
             i = prompt.view.replica
             del self._waiting[i]
             step = self._record(prompt, answer, reading, results.get(i), closed)
             self._past[i].append(step)
-            steps.append(step)
             if not (step.terminated or step.truncated):
-                going.append(i)
-        following = self._prompts(going)
-        # a next prompt that fits no budget has closed its replica on the step just taken
-        return Turn(following, [self._past[step.replica][-1] for step in steps])
+                following = self._ask(i, experts.get(i))
+                turn.prompts.extend(following)
+            # a next prompt that fits no budget has closed its replica on the step just taken
+            turn.steps.append(self._past[i][-1])
+        return turn
 
     def rollout(
         self,
@@ -237,19 +240,29 @@ class AgentGroup:
 
     def _prompts(self, replicas: Sequence[int]) -> list[Prompt]:
         """New prompts for those of ``replicas`` that can go on; they wait from now on."""
-        going = [i for i in replicas if self._is_active(i)]
-        experts = self.group.expert_actions(going) if self.expert and going else {}
-        prompts = []
-        for i in going:
-            view = self._view(i, experts.get(i))
-            try:
-                prompt = self.builder.build(view, self.memory(self._past[i]))
-            except PromptOverflow as error:
-                self._overflow(i, str(error))
-            else:
-                self._waiting[i] = prompt
-                prompts.append(prompt)
-        return prompts
+        results = {i: self.group.result(i) for i in replicas}
+        self.failures.update({i: r.error for i, r in results.items() if r.error is not None})
+        experts = self._experts(results)
+        going = [i for i, r in results.items() if not (r.terminated or r.truncated)]
+        return [prompt for i in going for prompt in self._ask(i, experts.get(i))]
+
+    def _experts(self, results: Mapping[int, Result]) -> dict[int, str | None]:
+        """Expert actions of the replicas that go on, where they are wanted."""
+        if not self.expert:
+            return {}
+        going = [i for i, r in results.items() if not (r.terminated or r.truncated)]
+        return self.group.expert_actions(going) if going else {}
+
+    def _ask(self, i: int, expert_action: str | None) -> list[Prompt]:
+        """The next prompt of an active replica; none where no prompt fits the budget."""
+        view = self._view(i, expert_action)
+        try:
+            prompt = self.builder.build(view, self.memory(self._past[i]))
+        except PromptOverflow as error:
+            self._overflow(i, str(error))
+            return []
+        self._waiting[i] = prompt
+        return [prompt]
 
     def _overflow(self, replica: int, reason: str) -> None:
         """No prompt fits: the episode ends here as truncated, on its last step if it has one."""
@@ -259,18 +272,14 @@ class AgentGroup:
         if past:
             past[-1] = replace(past[-1], truncated=True, error=reason)
 
-    def _is_active(self, i: int) -> bool:
-        result = self.group.result(i)
-        if result.error is not None:
-            self.failures[i] = result.error
-        return not (result.terminated or result.truncated)
-
     def _view(self, i: int, expert_action: str | None) -> View:
         group, result = self.group, self.group.result(i)
         info: Mapping[str, Any] = result.info
         admissible = info["admissible_actions"]
-        if admissible is not None and self._hidden:
-            admissible = [a for a in admissible if a not in self._hidden]
+        if admissible is not None:
+            if not isinstance(admissible, Actions):
+                admissible = Actions(admissible)
+            admissible = admissible.without(self._hidden) if self._hidden else admissible
         g = i // group.group_size
         return View(
             task=info["task"],
@@ -283,6 +292,6 @@ class AgentGroup:
             trajectory=self._trajectory[i],
             step=info["steps"],
             group_seed=group.group_seeds[g],
-            format_action=self.parser.format,
+            format_action=self._format,
             expert_action=expert_action,
         )

@@ -17,11 +17,11 @@ import ast
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agent_envs.core.errors import one_of
 from agent_envs.core.profile import Spec
+from agent_envs.core.record import record
 from agent_envs.core.spaces import check_text
 
 SCRIPTS: dict[str, re.Pattern[str]] = {
@@ -32,7 +32,7 @@ SCRIPTS: dict[str, re.Pattern[str]] = {
 _JSON_CANDIDATES = 64  # objects tried in one completion: bounds the work on hostile text
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ParsedAction:
     """``action`` is None exactly where ``valid`` is False; ``reason`` then says why."""
 
@@ -117,6 +117,9 @@ class _Parser:
             text = check_text(prefilled + completion, "completion")
         except (ValueError, TypeError) as error:
             return invalid(str(error))
+        plain = self._plain(text)
+        if plain is not None:
+            return plain
         for name, pattern in self._refused:
             if pattern.search(text):
                 return invalid(f"it holds {name} characters")
@@ -132,6 +135,10 @@ class _Parser:
             return invalid(f"{len(found)} actions where one is asked for")
         action = self._clean(found[-1 if self._on_multiple == "last" else 0])
         return ParsedAction(action, True) if action else invalid("the action is empty")
+
+    def _plain(self, text: str) -> ParsedAction | None:
+        """A short cut for the form that nearly every completion has; None: take the long way."""
+        return None
 
     def _candidates(self, text: str) -> tuple[list[str], str]:
         """Actions in order, and why there is none where a mark was found but is unusable."""
@@ -161,6 +168,17 @@ class TagParser(_Parser):
         one_of("unclosed", unclosed, ("invalid", "action"))
         self._name, self._tag = tag, _tag(tag)
         self._fold, self._unclosed = fold_case, unclosed
+        think, name = re.escape(self._think_name), re.escape(tag)
+        inside = "[^<\uff1c]*"
+        self._usual = re.compile(
+            f"\\s*<{think}>{inside}</{think}>\\s*<{name}>({inside})</{name}>\\s*"
+        )
+
+    def _plain(self, text: str) -> ParsedAction | None:
+        match = None if self._refused else self._usual.fullmatch(text)
+        if match is None or not (action := self._clean(match[1])):
+            return None
+        return ParsedAction(action, True)
 
     def _candidates(self, text: str) -> tuple[list[str], str]:
         found: list[str] = []

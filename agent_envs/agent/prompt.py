@@ -19,7 +19,7 @@ from agent_envs.core.env import Obs
 from agent_envs.core.errors import OptionError, PromptOverflow
 from agent_envs.core.profile import PromptSpec
 
-_SHOWN_LIMIT = 2048  # rendered turns kept in memory
+_NOTHING: dict[int, Any] = {}
 
 PROMPT_NAMES = frozenset(
     "task observation admissible_actions history history_length step_count current_step omitted".split()
@@ -133,11 +133,10 @@ class TemplatePrompt:
             ({"role": "system", "content": spec.system},) if spec.system else ()
         )
         self._budget = budget_of(max_prompt_tokens, tokenizer, max_prompt_chars, image_size)
-        # a turn is shown as often as the window is long: render it once (a pure memo)
-        self._shown: dict[tuple[int, int], tuple[Step, str | Parts]] = {}
+        self._shown: dict[int, dict[int, tuple[Shown, str | Parts]]] = {}
 
     def build(self, view: View, past: Sequence[Shown]) -> Prompt:
-        turns = [self._show(item) for item in past]
+        turns = self._turns(view.replica, past)
         content = self._fitting(view, turns)
         return Prompt((*self._system, {"role": "user", "content": as_content(content)}), view)
 
@@ -145,24 +144,29 @@ class TemplatePrompt:
         """The user message without history; ``dropped`` turns are said to be left out."""
         return self._fill(view, [], dropped)
 
+    def _turns(self, replica: int, past: Sequence[Shown]) -> list[str | Parts]:
+        """The shown past, rendered; what the replica's last prompt showed is not rendered again."""
+        known = self._shown.get(replica, _NOTHING)
+        shown: dict[int, tuple[Shown, str | Parts]] = {}
+        turns = []
+        for item in past:
+            key = id(item)  # the entry holds the item, so its id is not reused meanwhile
+            entry = known.get(key) or (item, self._show(item))
+            shown[key] = entry
+            turns.append(entry[1])
+        self._shown[replica] = shown
+        return turns
+
     def _show(self, item: Shown) -> str | Parts:
         if isinstance(item, Note):
             return item.text
-        key = item.trajectory, item.step
-        known = self._shown.get(key)
-        if known is not None and known[0] is item:
-            return known[1]
-        text = self._turn.fill(
+        return self._turn.fill(
             {
                 "observation": observation_parts(item.observation),
                 "action": item.action,
                 "step": str(item.step + 1),
             }
         )
-        if len(self._shown) >= _SHOWN_LIMIT:
-            self._shown.clear()
-        self._shown[key] = item, text
-        return text
 
     def _fitting(self, view: View, turns: list[str | Parts]) -> str | Parts:
         content = self._fill(view, turns, 0)
@@ -221,9 +225,7 @@ class TemplatePrompt:
                 "observation": (
                     observation_parts(view.observation) if observation is None else observation
                 ),
-                "admissible_actions": (
-                    "any text" if admissible is None else "'" + "', '".join(admissible) + "'"
-                ),
+                "admissible_actions": "any text" if admissible is None else admissible.quoted,
                 "history": _lines(shown),
                 "history_length": str(len(shown)),
                 "step_count": str(view.step),

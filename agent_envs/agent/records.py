@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_envs.core.actions import Actions
 from agent_envs.core.env import Obs
+from agent_envs.core.record import record
 
 Message = Mapping[str, Any]
 """``{"role": ..., "content": str or parts}``; a part is ``{"type": "text", "text": str}`` or
 ``{"type": "image", "image": uint8 array H x W x 3 or a PIL image}``."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class View:
     """What a policy may look at besides the rendered prompt.
 
@@ -24,7 +26,7 @@ class View:
 
     task: str
     observation: Obs
-    admissible_actions: Sequence[str] | None
+    admissible_actions: Actions | None
     info: Mapping[str, Any]
     group: int
     replica: int
@@ -66,7 +68,7 @@ def _content_text(content: Any) -> str:
     return "".join(part["text"] for part in content if part["type"] == "text")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Completion:
     """A policy's answer. ``error``: the call failed; it closes that replica only.
 
@@ -82,7 +84,7 @@ class Completion:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """One decision: prompt, answer, what reached the environment, what came back.
 

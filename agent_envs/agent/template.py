@@ -30,42 +30,41 @@ class Template:
         TemplateError: it names another placeholder; the message lists the known ones.
     """
 
-    __slots__ = ("_literals", "_names", "uses")
+    __slots__ = ("_places", "_skeleton", "uses")
 
     def __init__(self, text: str, names: Collection[str]) -> None:
-        literals, found = [""], []
+        skeleton, places = [""], []
         end = 0
         for match in _PLACEHOLDER.finditer(text):
-            literals[-1] += text[end : match.start()]
+            skeleton[-1] += text[end : match.start()]
             end = match.end()
             escaped, name = match.groups()
             if escaped:
-                literals[-1] += "{" + escaped + "}"
+                skeleton[-1] += "{" + escaped + "}"
                 continue
             if name not in names:
                 raise TemplateError(
                     f"unknown placeholder {{{name}}} in the template; known: "
                     f"{', '.join(sorted(names))} (write {{{{{name}}}}} for the literal text)"
                 )
-            found.append(name)
-            literals.append("")
-        literals[-1] += text[end:]
-        self._literals, self._names = tuple(literals), tuple(found)
-        self.uses = frozenset(found)
+            places.append((len(skeleton), name))
+            skeleton += ["", ""]
+        skeleton[-1] += text[end:]
+        self._skeleton, self._places = skeleton, places
+        self.uses = frozenset(name for _, name in places)
 
     def fill(self, values: Mapping[str, str | Parts]) -> str | Parts:
         """The text, or text and images in order where a value holds images."""
-        pieces: Parts = [self._literals[0]]
-        plain = True
-        for name, literal in zip(self._names, self._literals[1:], strict=True):
-            value = values[name]
-            if isinstance(value, str):
-                pieces.append(value)
-            else:
-                pieces += value
-                plain = False
-            pieces.append(literal)
-        return "".join(pieces) if plain else merge(pieces)
+        pieces: Parts = self._skeleton.copy()
+        for place, name in self._places:
+            pieces[place] = values[name]
+        try:
+            return "".join(pieces)
+        except TypeError:  # images among them
+            flat: Parts = []
+            for piece in pieces:
+                flat += [piece] if isinstance(piece, str) else piece
+            return merge(flat)
 
 
 def merge(pieces: Parts) -> str | Parts:

@@ -10,7 +10,6 @@ import json
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gymnasium
@@ -20,6 +19,7 @@ from gymnasium.utils.seeding import np_random
 
 from agent_envs.core.errors import OptionError, StateError, one_of
 from agent_envs.core.profile import DEFAULT_PROFILE, Profile
+from agent_envs.core.record import record
 from agent_envs.core.seeding import check_seed, fresh_seed, keyed_seed
 from agent_envs.core.spaces import TextSpace, check_text
 from agent_envs.core.tasks import TaskSet
@@ -30,7 +30,7 @@ Obs = Any
 _STATE_MAGIC = b"AE1:"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """What one action did. ``score`` defaults to 1.0 when won, else 0.0."""
 

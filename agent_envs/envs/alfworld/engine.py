@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_envs.envs.alfworld.game import Admissible, Game, bits, enumerate_items
+from agent_envs.core.actions import Actions
+from agent_envs.envs.alfworld.game import Game, bits, enumerate_items
 from agent_envs.envs.alfworld.problem import read_game_file
 
 NOTHING_HAPPENS = "Nothing happens."
@@ -83,7 +84,7 @@ class Engine:
         self.lying: list[int] = game.lying.copy()
         # receptacle -> objects with an explicit negative fact (they were taken out of it)
         self.removed: dict[int, int] = {}
-        self._admissible: Admissible | None = None
+        self._admissible: Actions | None = None
         self.won = self._goal_holds()
 
     def reset(self) -> Result:
@@ -96,14 +97,15 @@ class Engine:
 
     def act(self, command: str) -> str | None:
         """The feedback of a stripped command, None where it is not admissible."""
-        if command not in self.admissible.members:
+        if command not in self.admissible:
             return None
         verb, first, second = self.game.actions[command]
         feedback: str = getattr(self, "_" + verb)(first, second)
         return feedback
 
     @property
-    def admissible(self) -> Admissible:
+    def admissible(self) -> Actions:
+        """The admissible commands now, sorted."""
         found = self._admissible
         if found is None:
             place = self.location
@@ -117,11 +119,13 @@ class Engine:
         return int(self.won)
 
     def _result(self, observation: str) -> Result:
-        return observation, self.admissible.commands.copy(), int(self.won), self.won
+        return observation, self.admissible.copy(), int(self.won), self.won
 
-    def _changed(self) -> None:
+    def _changed(self, goal: bool = True) -> None:
+        """Forget what was derived; ``goal``: the change can decide the goal."""
         self._admissible = None
-        self.won = self._goal_holds()
+        if goal:
+            self.won = self._goal_holds()
 
     # -- actions: (first operand, second operand) -> feedback ------------------------------------
 
@@ -161,7 +165,7 @@ class Engine:
 
     def _go(self, r: int, _: int) -> str:
         self.location = self.game.location_of[r]
-        self._changed()
+        self._changed(goal=self.game.goal_lamps > 0)
         where = (
             self.game.locations[self.location] if self.game.legacy else self.game.receptacles[r]
         )
@@ -169,12 +173,12 @@ class Engine:
 
     def _open(self, r: int, _: int) -> str:
         self.opened |= 1 << r
-        self._changed()
+        self._changed(goal=False)
         return f"You open the {self.game.receptacles[r]}. {self._examine(r, -1)}"
 
     def _close(self, r: int, _: int) -> str:
         self.opened &= ~(1 << r)
-        self._changed()
+        self._changed(goal=False)
         return f"You close the {self.game.receptacles[r]}."
 
     def _take(self, o: int, r: int) -> str:
@@ -236,7 +240,7 @@ class Engine:
         wanted = game.goal_objects
         for name in game.goal_dynamic:
             wanted &= self.flags[name]
-        if game.problem.goal.kind == "two":
+        if game.goal.kind == "two":
             return any(
                 (found := self.contents[r] & wanted) & (found - 1) for r in game.goal_receptacles
             )

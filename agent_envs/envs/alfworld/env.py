@@ -135,7 +135,7 @@ class ALFWorldEnv(AgentEnv):
             return read_annotations(Path(path).parent)
         if isinstance(self.library, FolderTasks):
             return self.library.annotations(task_id)
-        return self.engine.game.problem.annotations
+        return self.engine.game.annotations
 
     def _intro(self) -> str:
         intro = self.engine.game.intro
@@ -154,7 +154,7 @@ class ALFWorldEnv(AgentEnv):
         return Outcome(feedback, SUCCESS_REWARD if won else 0.0, won, won)
 
     def admissible_actions(self) -> list[str]:
-        return self.engine.admissible.commands.copy()
+        return self.engine.admissible
 
     def expert_action(self) -> str:
         return Expert(self.engine, self._known, privileged=self.privileged).command()
@@ -164,7 +164,7 @@ class ALFWorldEnv(AgentEnv):
         if self.anchor == "observation":
             return observation
         engine = self.engine
-        view = (observation, str(engine.location), str(engine.held), *engine.admissible.commands)
+        view = (observation, str(engine.location), str(engine.held), *engine.admissible)
         return hashlib.blake2b("\x00".join(view).encode(), digest_size=16).hexdigest()
 
     def _snapshot(self) -> Any:

@@ -199,26 +199,26 @@ class Expert:
         return f"take {self.game.objects[thing]} from {self.game.receptacles[r]}"
 
     def _treat(self, verb: str) -> str:
-        members = self.engine.admissible.members
+        admissible = self.engine.admissible
         name = self.game.objects[self.engine.held]
         options = [r for word in APPLIANCES[verb] for r in self._receptacles_named(word)]
         for r in options:
             command = f"{verb} {name} with {self.game.receptacles[r]}"
-            if command in members:
+            if command in admissible:
                 return command
         # an appliance here that offers nothing is not the right one: try the next
         elsewhere = [r for r in options if not self._is_here(r)]
         return self._go(elsewhere[0]) if elsewhere else "look"
 
     def _put(self, held: int, targets: list[int]) -> str:
-        members = self.engine.admissible.members
+        admissible = self.engine.admissible
         for r in targets:
             if not self._is_here(r):
                 return self._go(r)
             if not _accessible(self.engine, r):
                 return f"open {self.game.receptacles[r]}"
             command = self._put_command(held, r)
-            if command in members:
+            if command in admissible:
                 return command
         return "look"
 
@@ -228,10 +228,10 @@ class Expert:
 
     def _drop(self, held: int) -> str:
         """Get rid of an object that is not wanted, here if possible."""
-        word, members = _word(self.game.objects[held]), self.engine.admissible.members
+        word, admissible = _word(self.game.objects[held]), self.engine.admissible
         for r in self.game.here[self.engine.location]:
             command = self._put_command(held, r)
-            if command in members:
+            if command in admissible:
                 return command
         takers = [
             r for r, name in enumerate(self.game.receptacles)

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
+from agent_envs.core.actions import Actions
 from agent_envs.envs.alfworld.problem import Facts, Problem, UnsupportedGame
 
 OBJECT_FLAGS = (
@@ -21,7 +22,7 @@ OBJECT_FLAGS = (
     "isreceptacleobject", "isclean", "ishot", "iscool", "issliced", "istoggled",
 )  # fmt: skip
 KNIFE_TYPES = ("knifetype", "butterknifetype")
-CACHE_LIMIT = 512  # entries of a memo before it is emptied: bounds memory on endless play
+CACHE_LIMIT = 128  # entries of a memo before it is emptied: bounds memory and the work of the GC
 
 Action = tuple[str, int, int]
 """(verb, first operand, second operand); -1 where the verb has none."""
@@ -67,22 +68,13 @@ def _first_arguments(facts: Facts, predicates: Iterable[str]) -> set[str]:
     return {first for name in predicates for first, _ in facts.get(name, ())}
 
 
-class Admissible:
-    """The admissible commands of one situation, sorted, and the same as a set."""
-
-    __slots__ = ("commands", "members")
-
-    def __init__(self, commands: list[str]) -> None:
-        self.commands = commands
-        self.members = frozenset(commands)
-
-
 class Game:
     """Compile ``problem`` for play. ``task_id`` is carried along for messages only."""
 
     def __init__(self, problem: Problem, task_id: str = "") -> None:
-        self.problem = problem
-        self.task_id = task_id
+        # the facts are not kept: masks and names say all that play needs, in a tenth of the memory
+        self.task_id, self.task, self.goal = task_id, problem.task, problem.goal
+        self.walkthrough, self.annotations = problem.walkthrough, problem.annotations
         self.legacy = problem.legacy
         self._name_entities(problem.facts)
         self._place_entities(problem.facts)
@@ -90,9 +82,14 @@ class Game:
         self.actions: dict[str, Action] = {"look": ("look", -1, -1), "inventory": ("inventory", -1, -1)}
         if not self.legacy:
             self.actions["help"] = ("help", -1, -1)
+        self._go_to = sorted(
+            (self._command(f"go to {self.receptacles[r]}", ("go", r, -1)), place)
+            for r, place in enumerate(self.location_of)
+            if place >= 0
+        )
         self._going: dict[int, list[str]] = {}
         self._contents_text: dict[tuple[int, int], str] = {}
-        self._admissible: dict[tuple[object, ...], Admissible] = {}
+        self._admissible: dict[tuple[int, ...], Actions] = {}
 
     # -- compilation -------------------------------------------------------------------------
 
@@ -173,7 +170,7 @@ class Game:
             self.knives |= self.object_types.get(kind, 0)
 
     def _read_goal(self) -> None:
-        goal = self.problem.goal
+        goal = self.goal
         self.goal_objects = self.object_types.get(goal.object_type, 0)
         for name in goal.properties:
             if not name.startswith("is"):
@@ -190,10 +187,6 @@ class Game:
             raise UnsupportedGame("no object or receptacle of the goal's types exists")
 
     # -- text --------------------------------------------------------------------------------
-
-    @property
-    def task(self) -> str:
-        return self.problem.task
 
     @cached_property
     def intro(self) -> str:
@@ -228,18 +221,19 @@ class Game:
 
     # -- admissible commands -----------------------------------------------------------------
 
-    def admissible(self, location: int, held: int, opened: int, contents: list[int], lying: int) -> Admissible:
+    def admissible(self, location: int, held: int, opened: int, contents: list[int], lying: int) -> Actions:
         """Sorted admissible commands; ``held`` is -1 for empty hands, ``lying`` the objects here."""
         here = self.here[location]
-        key = (
-            location,
-            held,
-            tuple([contents[r] << 1 | (opened >> r & 1) for r in here]),
-            lying if held >= 0 and self.knives >> held & 1 else 0,
-        )
+        sliceable = lying if held >= 0 and self.knives >> held & 1 else 0
+        key: tuple[int, ...]
+        if len(here) == 1:
+            r = here[0]
+            key = (location, held, sliceable, contents[r] << 1 | (opened >> r & 1))
+        else:
+            key = (location, held, sliceable, *[contents[r] << 1 | (opened >> r & 1) for r in here])
         found = self._admissible.get(key)
         if found is None:
-            found = Admissible(self._list_commands(location, held, opened, contents, lying))
+            found = Actions(self._list_commands(location, held, opened, contents, lying))
             _remember(self._admissible, key, found)
         return found
 
@@ -262,13 +256,7 @@ class Game:
     def _go_commands(self, location: int) -> list[str]:
         commands = self._going.get(location)
         if commands is None:
-            commands = sorted(
-                {
-                    self._command(f"go to {self.receptacles[r]}", ("go", r, -1))
-                    for r, place in enumerate(self.location_of)
-                    if place >= 0 and place != location
-                }
-            )
+            commands = [text for text, place in self._go_to if place != location]
             self._going[location] = commands
         return commands
 
