@@ -215,7 +215,7 @@ class AgentGroup:
     ) -> Step:
         view = prompt.view
         if result is None:  # closed on this side: the env was not stepped
-            result = Result(info=dict(view.info), truncated=True, error=closed)
+            result = Result(view.observation, dict(view.info), truncated=True, error=closed)
         if result.error is not None:
             self.failures[view.replica] = result.error
         info = result.info
@@ -236,6 +236,7 @@ class AgentGroup:
             truncated=result.truncated,
             error=result.error,
             info=info,
+            next_observation=result.observation,
         )
 
     def _prompts(self, replicas: Sequence[int]) -> list[Prompt]:

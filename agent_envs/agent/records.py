@@ -88,7 +88,8 @@ class Completion:
 class Step:
     """One decision: prompt, answer, what reached the environment, what came back.
 
-    ``observation`` and ``anchor`` are as seen before acting, ``info`` as after it. ``format_valid``
+    ``observation`` and ``anchor`` are as seen before acting, ``info`` and ``next_observation`` as after
+    it. ``format_valid``
     is the parser's verdict, ``action_valid`` the environment's.
     """
 
@@ -108,6 +109,7 @@ class Step:
     truncated: bool
     error: str | None
     info: Mapping[str, Any]
+    next_observation: Obs
 
 
 @dataclass(frozen=True, slots=True)

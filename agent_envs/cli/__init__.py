@@ -1,0 +1,5 @@
+"""The command line: ``agent-envs``."""
+
+from agent_envs.cli.main import main
+
+__all__ = ["main"]

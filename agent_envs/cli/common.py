@@ -1,0 +1,113 @@
+"""What the commands share: options, policies by name, progress, output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import gymnasium
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from agent_envs.agent.openai import OpenAIChatPolicy
+from agent_envs.agent.policies import ExpertPolicy, RandomPolicy
+from agent_envs.core.errors import OptionError
+from agent_envs.registration import env_class, registered_ids
+
+out = Console()
+err = Console(stderr=True)
+
+EnvId = Annotated[
+    str, typer.Argument(metavar="ID", help="Environment id, such as AgentEnv/ALFWorld-v0.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Split = Annotated[str | None, typer.Option(help="Split of tasks; default the environment's.")]
+Difficulty = Annotated[str | None, typer.Option(help="Difficulty of generated tasks.")]
+DataDir = Annotated[
+    str | None, typer.Option(help='Benchmark data: a folder, or "imported". Default: embedded.')
+]
+MaxSteps = Annotated[int | None, typer.Option(help="Steps after which an episode is truncated.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="KEY=VALUE", help="Any option of the environment; VALUE is JSON or text. Repeatable."),
+]  # fmt: skip
+Backend = Annotated[str, typer.Option(help="inline (this process) or process (worker processes).")]
+Seed = Annotated[int, typer.Option(help="Seed; the same seed gives the same run.")]
+Policies = Annotated[
+    list[str],
+    typer.Option("--policy", "-p", help="expert, random, or openai:MODEL (with OPENAI_BASE_URL and OPENAI_API_KEY). Repeatable."),
+]  # fmt: skip
+
+
+def full_id(name: str) -> str:
+    """``ALFWorld-v0`` and ``ALFWorld`` are short for ``AgentEnv/ALFWorld-v0``."""
+    if ":" in name:
+        return gymnasium.spec(name).id
+    for candidate in (name, f"AgentEnv/{name}", f"AgentEnv/{name}-v0"):
+        if candidate in registered_ids():
+            return candidate
+    raise OptionError(f"unknown environment {name!r}; known: {', '.join(registered_ids())}")
+
+
+def read_options(
+    split: str | None,
+    difficulty: str | None,
+    data_dir: str | None,
+    max_steps: int | None,
+    options: list[str] | None,
+) -> dict[str, Any]:
+    """The environment's options from the command line; what was not given is left out."""
+    named = {
+        "split": split, "difficulty": difficulty, "data_dir": data_dir, "max_steps": max_steps
+    }  # fmt: skip
+    found = {key: value for key, value in named.items() if value is not None}
+    for text in options or ():
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise OptionError(f"--option needs KEY=VALUE, got {text!r}")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+POLICIES: dict[str, Callable[[str, int], Any]] = {
+    "expert": lambda argument, seed: ExpertPolicy(),
+    "random": lambda argument, seed: RandomPolicy(seed),
+    "openai": lambda argument, seed: OpenAIChatPolicy(argument or None),
+}
+
+
+def make_policy(name: str, seed: int, env_id: str) -> Any:
+    """A policy by its command-line name."""
+    kind, _, argument = name.partition(":")
+    if kind not in POLICIES:
+        raise OptionError(f"unknown policy {name!r}; valid: expert, random, openai:MODEL")
+    if kind == "expert" and not env_class(env_id).profile.has_expert:
+        raise OptionError(f"{env_id} has no scripted expert")
+    return POLICIES[kind](argument, seed)
+
+
+@contextmanager
+def progress_bar(label: str, total: int | None, quiet: bool = False) -> Iterator[Callable[..., None]]:
+    """A live bar on standard error; yields ``update(done, total, note="")``."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=err, disable=quiet) as progress:
+        task = progress.add_task(label, total=total, note="")
+
+        def update(done: int, total: int | None = total, note: str = "") -> None:
+            progress.update(task, completed=done, total=total, note=note)
+
+        yield update
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output, without colours or wrapping."""
+    typer.echo(json.dumps(value, indent=2, default=str))

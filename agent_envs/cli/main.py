@@ -1,0 +1,59 @@
+"""``agent-envs``: look at environments, play them, roll policies out, evaluate, replay."""
+
+from __future__ import annotations
+
+import sys
+
+import gymnasium
+import typer
+
+import agent_envs
+from agent_envs.cli import data, runs, show
+from agent_envs.core.errors import AgentEnvError
+
+app = typer.Typer(
+    name="agent-envs",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help=(
+        "Environments for training LLM and VLM agents.\n\n"
+        "Start with `agent-envs list`, look at one with `agent-envs info ALFWorld`, play it "
+        "with `agent-envs play ALFWorld`, then compare policies with "
+        "`agent-envs rollout ALFWorld -p expert -p random`."
+    ),
+)
+
+app.command("list")(show.list_envs)
+app.command("info")(show.info)
+app.command("play")(show.play)
+app.command("rollout")(runs.rollout)
+app.command("eval")(runs.evaluate)
+app.command("replay")(runs.replay)
+app.command("bench")(runs.bench)
+app.add_typer(data.app, name="data")
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(agent_envs.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point: errors of ours are one line and exit code 2."""
+    try:
+        app()
+    except (AgentEnvError, gymnasium.error.Error, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)

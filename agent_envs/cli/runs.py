@@ -1,0 +1,273 @@
+"""``rollout``, ``eval``, ``replay`` and ``bench``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from agent_envs import evaluation, trajectories
+from agent_envs.agent.group import AgentGroup, Turn
+from agent_envs.agent.policies import RandomPolicy
+from agent_envs.agent.rollout import Rollout
+from agent_envs.cli.common import (
+    Backend,
+    DataDir,
+    Difficulty,
+    EnvId,
+    Json,
+    MaxSteps,
+    Options,
+    Policies,
+    Seed,
+    Split,
+    err,
+    full_id,
+    make_policy,
+    out,
+    print_json,
+    progress_bar,
+    read_options,
+)
+from agent_envs.registration import make_group
+
+Groups = Annotated[int, typer.Option(help="Number of groups; each has its own task.")]
+Size = Annotated[int, typer.Option(help="Replicas per group, all from the same start.")]
+NumEnvs = Annotated[int, typer.Option(help="Tasks in play at the same time.")]
+
+
+def _summary(rollout: Rollout) -> dict[str, Any]:
+    """Success over episodes, and over groups (any replica succeeded)."""
+    last = [steps[-1] for steps in rollout.trajectories().values()]
+    won = [bool(step.info.get("won")) for step in last]
+    groups: dict[int, bool] = {}
+    for step, success in zip(last, won, strict=True):
+        groups[step.group] = groups.get(step.group, False) or success
+    low, high = evaluation.wilson_interval(sum(won), len(won))
+    return {
+        "episodes": len(last),
+        "success_rate": sum(won) / len(won) if won else 0.0,
+        "interval": [low, high],
+        "groups_solved": sum(groups.values()) / len(groups) if groups else 0.0,
+        "mean_reward": sum(step.reward for step in rollout.steps) / max(1, len(last)),
+        "mean_steps": len(rollout.steps) / max(1, len(last)),
+        "invalid_action_rate": float(np.mean([not s.action_valid for s in rollout.steps] or [0])),
+        "failures": len(rollout.failures),
+    }
+
+
+def rollout(
+    env_id: EnvId,
+    policies: Policies = ["expert", "random"],  # noqa: B006 (typer copies it)
+    groups: Groups = 8,
+    group_size: Size = 8,
+    seed: Seed = 0,
+    split: Split = None,
+    difficulty: Difficulty = None,
+    data_dir: DataDir = None,
+    max_steps: MaxSteps = None,
+    options: Options = None,
+    backend: Backend = "inline",
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Save all trajectories (JSON lines) here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Play one episode per replica with each policy; compare them side by side."""
+    name = full_id(env_id)
+    made = read_options(split, difficulty, data_dir, max_steps, options)
+    chosen = [(policy, make_policy(policy, seed, name)) for policy in policies]
+    rows: dict[str, dict[str, Any]] = {}
+    for label, policy in chosen:
+        agent = AgentGroup(make_group(name, groups, group_size, backend=backend, **made))
+        try:
+            played = _play(agent, policy, label, seed, quiet=as_json)
+            rows[label] = _summary(played)
+            if out_file is not None:
+                path = out_file if len(chosen) == 1 else _labelled(out_file, label)
+                rows[label]["file"] = str(path)
+                with trajectories.TrajectoryWriter(path, agent.group.definition, label=label) as file:
+                    file.write(played)
+        finally:
+            agent.close()
+    if as_json:
+        print_json({"env_id": name, "seed": seed, "policies": rows})
+        return
+    _print_rollout(f"{name}: {groups} groups x {group_size}, seed {seed}", rows)
+
+
+def _labelled(path: Path, label: str) -> Path:
+    plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)
+    return path.with_name(f"{path.stem}-{plain}{path.suffix}")
+
+
+def _play(agent: AgentGroup, policy: Any, label: str, seed: int, quiet: bool) -> Rollout:
+    total = agent.group.num_envs
+    done = steps = solved = 0
+    with progress_bar(f"{label:>8}", total, quiet) as update:
+
+        def on_turn(turn: Turn) -> None:
+            nonlocal done, steps, solved
+            steps += len(turn.steps)
+            for step in turn.steps:
+                done += step.terminated or step.truncated
+                solved += bool(step.terminated and step.info.get("won"))
+            update(done, note=f"{steps} steps, {solved} solved")
+
+        return agent.rollout(policy, seed=seed, on_turn=on_turn)  # type: ignore[no-any-return]
+
+
+def _print_rollout(title: str, rows: dict[str, dict[str, Any]]) -> None:
+    table = Table(
+        "policy", "success", "95 % interval", "groups solved", "mean steps", "invalid", title=title
+    )
+    for label, row in rows.items():
+        low, high = row["interval"]
+        table.add_row(
+            label, f"{row['success_rate']:.1%}", f"{low:.1%} to {high:.1%}",
+            f"{row['groups_solved']:.1%}", f"{row['mean_steps']:.1f}",
+            f"{row['invalid_action_rate']:.1%}",
+        )  # fmt: skip
+    out.print(table)
+    for row in rows.values():
+        if "file" in row:
+            out.print(f"trajectories: {row['file']}", highlight=False)
+        if row["failures"]:
+            err.print(f"{row['failures']} replica(s) were closed by an error; the file says why")
+
+
+def evaluate(
+    env_id: EnvId,
+    policies: Policies = ["expert"],  # noqa: B006 (typer copies it)
+    split: Annotated[str, typer.Option(help="Split to evaluate.")] = "valid_seen",
+    episodes: Annotated[
+        int | None, typer.Option(help="Only the first so many tasks (needed where endless).")
+    ] = None,
+    num_envs: NumEnvs = 64,
+    seed: Seed = 0,
+    difficulty: Difficulty = None,
+    data_dir: DataDir = None,
+    max_steps: MaxSteps = None,
+    options: Options = None,
+    backend: Backend = "inline",
+    as_json: Json = False,
+) -> None:
+    """Evaluate policies on every task of a split, each exactly once."""
+    name = full_id(env_id)
+    made = read_options(None, difficulty, data_dir, max_steps, options)
+    results: dict[str, evaluation.Evaluation] = {}
+    for label in policies:
+        policy = make_policy(label, seed, name)
+        with progress_bar(f"{label:>8}", None, as_json) as update:
+            results[label] = evaluation.evaluate(
+                policy, name, split=split, num_envs=num_envs, episodes=episodes, seed=seed,
+                backend=backend, on_episode=update, **made,
+            )  # fmt: skip
+    if as_json:
+        print_json({label: result.to_dict() for label, result in results.items()})
+        return
+    for label, result in results.items():
+        _print_evaluation(label, result)
+
+
+def _print_evaluation(label: str, result: evaluation.Evaluation) -> None:
+    table = Table(
+        "task type", "tasks", "success", "95 % interval", "mean steps", "invalid actions",
+        title=f"{label} on {result.env_id}, {result.split}",
+    )  # fmt: skip
+    rows = {**(result.by_type() if len(result.by_type()) > 1 else {}), "all": result}
+    for kind, part in rows.items():
+        low, high = part.interval
+        table.add_row(
+            kind, str(len(part.episodes)), f"{part.success_rate:.1%}", f"{low:.1%} to {high:.1%}",
+            f"{part.mean_steps:.1f}", f"{part.invalid_action_rate:.1%}",
+        )  # fmt: skip
+    out.print(table)
+    if result.errors:
+        first = next(e.error for e in result.episodes if e.error)
+        err.print(f"{result.errors} episode(s) ended in an error; the first: {first}", markup=False)
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="A file that `rollout --out` wrote.")],
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Play a trajectory file again and report the first difference (exit code 1)."""
+    overrides = {} if data_dir is None else {"data_dir": data_dir}
+    with progress_bar("replay", None, as_json) as update:
+        report = trajectories.replay(file, on_trajectory=update, **overrides)
+    difference = report.difference
+    if as_json:
+        print_json(
+            {
+                "trajectories": report.trajectories,
+                "steps": report.steps,
+                "difference": None if difference is None else str(difference),
+            }
+        )
+    elif difference is None:
+        out.print(f"{report.trajectories} trajectories, {report.steps} steps: all equal")
+    else:
+        out.print(f"first difference: {difference}", markup=False, highlight=False)
+    if difference is not None:
+        raise typer.Exit(1)
+
+
+def bench(
+    env_id: EnvId,
+    groups: Groups = 16,
+    group_size: Size = 8,
+    seconds: Annotated[float, typer.Option(help="CPU seconds to measure for.")] = 3.0,
+    seed: Seed = 0,
+    split: Split = None,
+    difficulty: Difficulty = None,
+    data_dir: DataDir = None,
+    options: Options = None,
+    backend: Backend = "inline",
+    as_json: Json = False,
+) -> None:
+    """Measure env steps per second with a random policy, prompts built and completions parsed."""
+    name = full_id(env_id)
+    agent = AgentGroup(
+        make_group(
+            name, groups, group_size, backend=backend,
+            **read_options(split, difficulty, data_dir, None, options),
+        )
+    )  # fmt: skip
+    try:
+        row = _measure(agent, seed, seconds)
+    finally:
+        agent.close()
+    if as_json:
+        print_json({"env_id": name, **row})
+        return
+    table = Table("measure", "value", title=f"{name}, {groups} x {group_size}, {backend}")
+    for key, value in row.items():
+        table.add_row(key, f"{value:,.0f}")
+    out.print(table)
+
+
+def _measure(agent: AgentGroup, seed: int, seconds: float) -> dict[str, float]:
+    policy = RandomPolicy(seed)
+    steps, cpu, wall = 0, 0.0, 0.0
+    agent.reset(seed=seed)
+    while cpu < seconds:
+        prompts = agent.waiting or agent.reset()
+        answers = policy.act(prompts)  # not measured: a policy is not the environment
+        cpu_start, wall_start = time.process_time(), time.perf_counter()
+        agent.step(answers)
+        cpu += time.process_time() - cpu_start
+        wall += time.perf_counter() - wall_start
+        steps += len(answers)
+        if wall > 4 * seconds:
+            break  # another process does the work
+    return {
+        "steps": steps,
+        "steps per CPU second (this process)": steps / cpu,
+        "steps per second": steps / wall,
+    }

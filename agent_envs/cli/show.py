@@ -1,0 +1,133 @@
+"""``list``, ``info`` and ``play``."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import gymnasium
+import typer
+from rich.markdown import Markdown
+from rich.table import Table
+
+from agent_envs.cli.common import (
+    DataDir,
+    Difficulty,
+    EnvId,
+    Json,
+    MaxSteps,
+    Options,
+    Seed,
+    Split,
+    full_id,
+    out,
+    print_json,
+    read_options,
+)
+from agent_envs.core.env import AgentEnv
+from agent_envs.registration import env_class, registered_ids
+
+
+def _first_line(env_id: str) -> str:
+    return (inspect.getdoc(env_class(env_id)) or "").partition("\n")[0]
+
+
+def list_envs(as_json: Json = False) -> None:
+    """List all environments."""
+    rows = [{"id": env_id, "about": _first_line(env_id)} for env_id in registered_ids()]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("id", "about")
+    for row in rows:
+        table.add_row(row["id"], row["about"])
+    out.print(table)
+
+
+def _facts(env: AgentEnv) -> dict[str, Any]:
+    profile = env.profile
+    return {
+        "splits": {split: env.tasks.count(split) for split in env.tasks.splits},
+        "data_source": env.tasks.source,
+        "max_steps": env.max_steps,
+        "start_options": ["task_index", *env.start_options],
+        "parser": profile.parser.name,
+        "memory": {"name": profile.memory.name, **profile.memory.options},
+        "portable_state": profile.portable_state,
+        "expert": profile.has_expert,
+    }
+
+
+def info(
+    env_id: EnvId,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    options: Options = None,
+) -> None:
+    """Explain an environment: actions, observations, rewards, options, data."""
+    name = full_id(env_id)
+    env: AgentEnv = gymnasium.make(  # type: ignore[assignment]
+        name, **read_options(None, None, data_dir, None, options)
+    ).unwrapped
+    facts = _facts(env)
+    if as_json:
+        print_json({"id": name, "doc": inspect.getdoc(type(env)), **facts})
+        return
+    out.print(Markdown(f"# {name}\n\n{inspect.getdoc(type(env))}"))
+    table = Table("fact", "value", title="As configured here")
+    for key, value in facts.items():
+        if key == "splits":
+            value = ", ".join(f"{s} ({'endless' if n is None else n})" for s, n in value.items())
+        table.add_row(key, str(value))
+    out.print(table)
+
+
+def play(
+    env_id: EnvId,
+    seed: Seed = 0,
+    task_index: Annotated[int | None, typer.Option(help="Play this task of the split.")] = None,
+    split: Split = None,
+    difficulty: Difficulty = None,
+    data_dir: DataDir = None,
+    max_steps: MaxSteps = None,
+    options: Options = None,
+) -> None:
+    """Play in the terminal: type an action or its number, `?` for the expert's, `q` to stop."""
+    made = read_options(split, difficulty, data_dir, max_steps, options)
+    env: AgentEnv = gymnasium.make(full_id(env_id), **made).unwrapped  # type: ignore[assignment]
+    start = None if task_index is None else {"task_index": task_index}
+    observation, facts = env.reset(seed=seed, options=start)
+    total = 0.0
+    while True:
+        out.print(f"\n[bold]{facts['steps']:>3}[/]", end="  ", highlight=False)
+        out.print(str(observation), markup=False, highlight=False)
+        if env.terminated or env.truncated:
+            break
+        actions = facts["admissible_actions"]
+        for number, action in enumerate(actions or (), 1):
+            out.print(f"  {number:>3}  {action}", markup=False, highlight=False)
+        action = _ask(env, actions)
+        if action is None:
+            return
+        observation, reward, _, _, facts = env.step(action)
+        total += reward
+    out.print(f"\n{'Solved' if facts['won'] else 'Not solved'}; reward {total:g}.")
+
+
+def _ask(env: AgentEnv, actions: list[str] | None) -> str | None:
+    """An action from the keyboard; None to stop."""
+    while True:
+        try:
+            text = input("> ")
+        except EOFError:
+            return None
+        if text.strip() == "q":
+            return None
+        if text.strip() == "?":
+            out.print(f"  the expert: {env.expert_action()}", markup=False, highlight=False)
+            continue
+        if actions and text.strip().isdecimal() and 1 <= int(text) <= len(actions):
+            return actions[int(text) - 1]
+        if text.isprintable():
+            return text
+        out.print("  that cannot be sent; type an action or a number")
