@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -341,7 +341,7 @@ class _Writer:
         return facts
 
 
-def can_contain(facts: Facts) -> list[tuple[str, str]]:
+def can_contain(facts: Mapping[str, Iterable[tuple[str, str]]]) -> list[tuple[str, str]]:
     """ALFWorld's global table restricted to the types in the scene, in a fixed order."""
     kinds = {kind for _, kind in facts.get("receptacletype", ())}
     things = {kind for _, kind in facts.get("objecttype", ())}

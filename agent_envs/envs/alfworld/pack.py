@@ -20,12 +20,14 @@ from typing import Any
 
 from agent_envs.core.errors import DataError
 from agent_envs.core.files import write_atomic
+from agent_envs.envs.alfworld.game import class_word
 from agent_envs.envs.alfworld.generator import can_contain
 from agent_envs.envs.alfworld.problem import Goal, Problem
+from agent_envs.envs.alfworld.tables import properties
 
 MAGIC = b"agent-envs ALFWorld pack 1\n"
 _LENGTH = struct.Struct("<Q")
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6}]
 
 
 def _word(identifier: str) -> str:
@@ -43,53 +45,128 @@ def _identifier(word: str, rank: int) -> str:
     return f"{head}_bar_{rank:04d}" + ("_bar_basin" if word.endswith("*") else "")
 
 
-def pack_problem(problem: Problem) -> dict[str, Any]:
-    """JSON-able form of a problem; :func:`unpack_problem` gives an equivalent one back."""
+def _renamed(problem: Problem) -> tuple[list[str], dict[str, set[tuple[str, str]]]]:
+    """Class words in id order, and all facts but canContain with ranks in place of coordinates."""
     facts = {k: v for k, v in problem.facts.items() if k != "cancontain" and v}
     types = {second for k in ("receptacletype", "objecttype") for _, second in facts.get(k, ())}
     ids = sorted(
         {i for pairs in facts.values() for pair in pairs for i in pair if i and i not in types}
     )
-    rank = {identifier: i for i, identifier in enumerate(ids)}
+    words = [_word(i) for i in ids]
+    new = {old: _identifier(word, rank) for rank, (old, word) in enumerate(zip(ids, words, strict=True))}
+    return words, {
+        name: {(new.get(a, a), new.get(b, b)) for a, b in pairs} for name, pairs in facts.items()
+    }
+
+
+def pack_problem(problem: Problem) -> dict[str, Any]:
+    """JSON-able form of a problem; :func:`unpack_problem` gives an equivalent one back."""
+    words, facts = _renamed(problem)
     given = sorted(set(problem.facts.get("cancontain", ())))
-    return {
+    row: dict[str, Any] = {
         "task": problem.task,
         "goal": asdict(problem.goal),
-        "walkthrough": list(problem.walkthrough),
+        "walkthrough": "\n".join(problem.walkthrough),
         "annotations": list(problem.annotations),
         "legacy": problem.legacy,
-        "ids": " ".join(_word(i) for i in ids),
         # None: the global canContain table, restricted to the types of the scene
         "can": None if given == can_contain(facts) else given,
-        "facts": {
-            name: sorted([rank[a], rank.get(b, b)] if b else [rank[a]] for a, b in set(pairs))
-            for name, pairs in sorted(facts.items())
-        },
+        "ids": " ".join(words),
     }
+    row["layout"] = _pack_layout(words, facts)
+    expected = _unpack_layout(words, row["layout"])
+    more = {
+        name: [sorted(facts.get(name, set()) - expected.get(name, set())),
+               sorted(expected.get(name, set()) - facts.get(name, set()))]
+        for name in sorted(facts.keys() | expected.keys())
+    }  # fmt: skip
+    row["more"] = {name: change for name, change in more.items() if change != [[], []]}
+    return row
 
 
 def unpack_problem(row: Mapping[str, Any]) -> Problem:
     """The inverse of :func:`pack_problem`, up to the renaming of ids."""
-    ids = [_identifier(word, rank) for rank, word in enumerate(row["ids"].split(" "))]
-
-    def name(value: int | str) -> str:
-        return ids[value] if isinstance(value, int) else value
-
-    facts = {
-        predicate: [(name(pair[0]), name(pair[1]) if len(pair) > 1 else "") for pair in pairs]
-        for predicate, pairs in row["facts"].items()
-    }
-    given = row["can"]
-    facts["cancontain"] = can_contain(facts) if given is None else [(a, b) for a, b in given]
-    goal = row["goal"]
+    facts = _unpack_layout(row["ids"].split(" "), row["layout"])
+    for name, (added, removed) in row["more"].items():
+        facts[name] = (facts.get(name, set()) | set(map(tuple, added))) - set(map(tuple, removed))
+    listed = {name: sorted(pairs) for name, pairs in facts.items()}
+    given, goal = row["can"], row["goal"]
+    listed["cancontain"] = can_contain(listed) if given is None else [(a, b) for a, b in given]
     return Problem(
         task=row["task"],
-        facts=facts,
+        facts=listed,
         goal=Goal(**{**goal, "properties": tuple(goal["properties"])}),
-        walkthrough=tuple(row["walkthrough"]),
+        walkthrough=tuple(filter(None, row["walkthrough"].split("\n"))),
         legacy=row["legacy"],
         annotations=tuple(row["annotations"]),
     )
+
+
+# -- a room as short strings ---------------------------------------------------------------------
+#
+# "kinds": one letter per id in id order (r, o, l, a for the agent); "places": the location number of each receptacle;
+# "opens": 0 or 1 for each; "holds": the receptacle number of each object, "-" for scenery;
+# "lies": the location number of each object, "" where it is its receptacle's; "start". Types follow
+# from class words, properties from types; what deviates from all this is listed apart ("more").
+
+
+def _pack_layout(words: list[str], facts: dict[str, set[tuple[str, str]]]) -> dict[str, str]:
+    ids = [_identifier(word, rank) for rank, word in enumerate(words)]
+    receptacles = sorted({r for r, _ in facts.get("receptacleatlocation", ())})
+    places = sorted(i for i in ids if i.startswith("loc_bar_"))
+    kinds = dict.fromkeys(receptacles, "r") | dict.fromkeys(places, "l")
+    kinds |= {agent: "a" for agent, _ in facts["atlocation"]}
+    objects = [i for i in ids if i not in kinds]
+    number = {i: str(n) for group in (receptacles, places) for n, i in enumerate(group)}
+    at = dict(sorted(facts["receptacleatlocation"], reverse=True))
+    inside = dict(sorted(facts.get("inreceptacle", ()), reverse=True))
+    lying = dict(sorted(facts.get("objectatlocation", ()), reverse=True))
+    opens = {r for r, _ in facts.get("openable", ())}
+    return {
+        "kinds": "".join(kinds.get(i, "o") for i in ids),
+        "places": " ".join(number.get(at[r], "-") for r in receptacles),
+        "opens": "".join("01"[r in opens] for r in receptacles),
+        "holds": " ".join(number.get(inside.get(o, ""), "-") for o in objects),
+        "lies": " ".join(
+            "" if lying.get(o) == at.get(inside.get(o, "")) else number.get(lying.get(o, ""), "-")
+            for o in objects
+        ),
+        "start": number.get(sorted(facts["atlocation"])[0][1], "-"),
+    }
+
+
+def _unpack_layout(words: list[str], layout: Mapping[str, str]) -> dict[str, set[tuple[str, str]]]:
+    groups: dict[str, list[str]] = {"r": [], "o": [], "l": [], "a": []}
+    types: dict[str, str] = {}
+    for rank, (word, kind) in enumerate(zip(words, layout["kinds"], strict=True)):
+        identifier = _identifier(word, rank)
+        groups[kind].append(identifier)
+        types[identifier] = class_word(identifier) + "type"
+    receptacles, objects, places = groups["r"], groups["o"], groups["l"]
+
+    def pick(group: list[str], number: str) -> str:
+        return group[int(number)] if number.isdecimal() else ""
+
+    at = {r: pick(places, n) for r, n in zip(receptacles, layout["places"].split(" "), strict=True)}
+    inside = dict(zip(objects, (pick(receptacles, n) for n in layout["holds"].split(" ")), strict=True))
+    lying = {
+        o: at.get(inside[o], "") if n == "" else pick(places, n)
+        for o, n in zip(objects, layout["lies"].split(" "), strict=True)
+    }
+    start = pick(places, layout["start"])
+    facts: dict[str, set[tuple[str, str]]] = {
+        "receptacleatlocation": {(r, place) for r, place in at.items() if place},
+        "receptacletype": {(r, types[r]) for r in receptacles},
+        "objecttype": {(o, types[o]) for o in objects},
+        "openable": {(r, "") for r, c in zip(receptacles, layout["opens"], strict=True) if c == "1"},
+        "inreceptacle": {(o, r) for o, r in inside.items() if r},
+        "objectatlocation": {(o, place) for o, place in lying.items() if place},
+        "atlocation": {("agent1", start)} if start else set(),
+    }
+    for o in objects:
+        for name in properties().get(types[o], ()):
+            facts.setdefault(name, set()).add((o, ""))
+    return facts
 
 
 def _squeeze(value: Any) -> bytes:

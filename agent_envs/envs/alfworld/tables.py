@@ -87,3 +87,12 @@ def standard_pairs() -> frozenset[tuple[str, str]]:
         for receptacle, things in accepts().items()
         for thing in things
     )
+
+
+@lru_cache(maxsize=1)
+def properties() -> dict[str, tuple[str, ...]]:
+    """PDDL object type -> predicates that hold for all objects of the type."""
+    return {
+        thing.lower() + "type": tuple(name.lower() for name in names)
+        for thing, names in tables()["properties"].items()
+    }
