@@ -155,7 +155,9 @@ def evaluate(
     with_experts(agent, policy)
     try:
         panel = group.tasks.panel(split, 1, episodes)
-        done = list(_Player(agent, policy, panel, seed).run(_total(group, split, episodes), on_episode))
+        done = list(
+            _Player(agent, policy, panel, seed).run(_total(group, split, episodes), on_episode)
+        )
     finally:
         agent.close()
     return Evaluation(env_id, split, sorted(done, key=lambda e: e.index))
@@ -205,15 +207,15 @@ class _Player:
         group, prompts = self.agent.group, []
         while replicas:
             # replicas first: zip must not take a task that no replica is left for
-            dealt = {replica: index for replica, (index,) in zip(replicas, self.panel, strict=False)}
+            dealt = {
+                replica: index for replica, (index,) in zip(replicas, self.panel, strict=False)
+            }
             if not dealt:
                 break
             mask = np.zeros(group.num_envs, np.bool_)
             mask[list(dealt)] = True
             indices: list[int | None] = [dealt.get(i) for i in range(group.num_envs)]
-            seeds = [
-                keyed_seed(self.seed, 0 if index is None else index) for index in indices
-            ]
+            seeds = [keyed_seed(self.seed, 0 if index is None else index) for index in indices]
             prompts += self.agent.reset(
                 seed=seeds, options={"task_index": indices, "reset_mask": mask}
             )

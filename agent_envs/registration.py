@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
 from gymnasium.envs.registration import registry
@@ -41,14 +41,14 @@ def register(env_id: str, entry_point: str | type[AgentEnv], **kwargs: Any) -> N
         # a class defined in a script is a new object at each definition: compare names
         if _name(known.entry_point) == _name(entry_point) and known.kwargs == kwargs:
             if not isinstance(entry_point, str):
-                known.entry_point = entry_point
+                known.entry_point = cast("Any", entry_point)
             return
         raise ValueError(
             f"{env_id} is registered already, with {known.entry_point!r} and {known.kwargs!r}"
         )
     gymnasium.register(
         env_id,
-        entry_point=entry_point,
+        entry_point=cast("Any", entry_point),
         vector_entry_point=f"{__name__}:{env_id}",
         kwargs=kwargs,
     )

@@ -97,9 +97,7 @@ class AgentGroup:
         mask = (options or {}).get("reset_mask")
         group.reset(seed=seed, options=options)
         started = [i for i in range(group.num_envs) if mask is None or mask[i]]
-        shared = {
-            k: v for k, v in (options or {}).items() if k not in ("reset_mask", "task_index")
-        }
+        shared = {k: v for k, v in (options or {}).items() if k not in ("reset_mask", "task_index")}
         for i in started:
             g = i // size
             index = group.task_indices[g]

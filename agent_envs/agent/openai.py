@@ -160,7 +160,7 @@ class OpenAIChatPolicy:
         return Completion("", error=f"{self._url}: {reason}")
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def _retry_after(headers: Any) -> float | None:
     try:
         return max(0.0, float(headers.get("Retry-After", "")))
     except ValueError:

@@ -57,9 +57,7 @@ def invalid(reason: str) -> ParsedAction:
 
 def _tag(name: str) -> re.Pattern[str]:
     # letter classes rather than IGNORECASE, which would cost the search its fast scan for "<"
-    letters = "".join(
-        f"[{c.lower()}{c.upper()}]" if c.isalpha() else re.escape(c) for c in name
-    )
+    letters = "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else re.escape(c) for c in name)
     return re.compile(f"[<\uff1c]\\s*([/\uff0f]?)\\s*{letters}\\s*[>\uff1e]")
 
 
@@ -162,7 +160,12 @@ class TagParser(_Parser):
     """
 
     def __init__(
-        self, *, tag: str = "action", fold_case: bool = True, unclosed: str = "invalid", **options: Any
+        self,
+        *,
+        tag: str = "action",
+        fold_case: bool = True,
+        unclosed: str = "invalid",
+        **options: Any,
     ) -> None:
         super().__init__(**options)
         one_of("unclosed", unclosed, ("invalid", "action"))

@@ -22,9 +22,11 @@ from agent_envs.core.profile import PromptSpec
 _NOTHING: dict[int, Any] = {}
 
 PROMPT_NAMES = frozenset(
-    "task observation admissible_actions history history_length step_count current_step omitted".split()
+    (
+        "task observation admissible_actions history history_length step_count current_step omitted"
+    ).split()
 )
-TURN_NAMES = frozenset("observation action step".split())
+TURN_NAMES = frozenset(("observation", "action", "step"))
 
 
 class PromptBuilder(Protocol):
@@ -90,7 +92,9 @@ def as_content(parts: str | Parts) -> Any:
     if isinstance(parts, str):
         return parts
     return [
-        {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", "image": part}
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "image", "image": part}
         for part in parts
     ]
 

@@ -89,7 +89,9 @@ _FIELDS: dict[str, Any] = {
 }
 
 
-def play(agent: AgentGroup, policy: Policy | AsyncPolicy, prompts: Sequence[Prompt]) -> Iterator[Turn]:
+def play(
+    agent: AgentGroup, policy: Policy | AsyncPolicy, prompts: Sequence[Prompt]
+) -> Iterator[Turn]:
     """Answer ``prompts`` and all that follow from them; prompts sent in are answered as well.
 
     ``turns.send(more_prompts)`` adds prompts between turns, which is how evaluation refills groups.
@@ -151,6 +153,4 @@ def rollout(
         failures.update(agent.failures)
     finally:
         agent.expert = before
-    return Rollout(
-        list(steps.values()), {t: agent.starts[t] for t in sorted(started)}, failures
-    )
+    return Rollout(list(steps.values()), {t: agent.starts[t] for t in sorted(started)}, failures)

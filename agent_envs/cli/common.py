@@ -32,14 +32,24 @@ DataDir = Annotated[
 MaxSteps = Annotated[int | None, typer.Option(help="Steps after which an episode is truncated.")]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="KEY=VALUE", help="Any option of the environment; VALUE is JSON or text. Repeatable."),
-]  # fmt: skip
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="KEY=VALUE",
+        help="Any option of the environment; VALUE is JSON or text. Repeatable.",
+    ),
+]
 Backend = Annotated[str, typer.Option(help="inline (this process) or process (worker processes).")]
 Seed = Annotated[int, typer.Option(help="Seed; the same seed gives the same run.")]
 Policies = Annotated[
     list[str],
-    typer.Option("--policy", "-p", help="expert, random, or openai:MODEL (with OPENAI_BASE_URL and OPENAI_API_KEY). Repeatable."),
-]  # fmt: skip
+    typer.Option(
+        "--policy",
+        "-p",
+        help="expert, random, or openai:MODEL (with OPENAI_BASE_URL and OPENAI_API_KEY). "
+        "Repeatable.",
+    ),
+]
 
 
 def full_id(name: str) -> str:
@@ -93,7 +103,9 @@ def make_policy(name: str, seed: int, env_id: str) -> Any:
 
 
 @contextmanager
-def progress_bar(label: str, total: int | None, quiet: bool = False) -> Iterator[Callable[..., None]]:
+def progress_bar(
+    label: str, total: int | None, quiet: bool = False
+) -> Iterator[Callable[..., None]]:
     """A live bar on standard error; yields ``update(done, total, note="")``."""
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),

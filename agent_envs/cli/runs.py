@@ -55,7 +55,9 @@ def _summary(rollout: Rollout) -> dict[str, Any]:
         "groups_solved": sum(groups.values()) / len(groups) if groups else 0.0,
         "mean_reward": sum(step.reward for step in rollout.steps) / max(1, len(last)),
         "mean_steps": len(rollout.steps) / max(1, len(last)),
-        "invalid_action_rate": float(np.mean([not s.action_valid for s in rollout.steps] or [0])),
+        "invalid_action_rate": float(
+            np.mean([not s.action_valid for s in rollout.steps] or [False])
+        ),
         "failures": len(rollout.failures),
     }
 
@@ -90,7 +92,9 @@ def rollout(
             if out_file is not None:
                 path = out_file if len(chosen) == 1 else _labelled(out_file, label)
                 rows[label]["file"] = str(path)
-                with trajectories.TrajectoryWriter(path, agent.group.definition, label=label) as file:
+                with trajectories.TrajectoryWriter(
+                    path, agent.group.definition, label=label
+                ) as file:
                     file.write(played)
         finally:
             agent.close()

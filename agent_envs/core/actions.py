@@ -40,5 +40,5 @@ class Actions(list[str]):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("admissible actions are shared between replicas: change a copy, list(...)")
 
-    append = extend = insert = remove = pop = clear = sort = reverse = _refuse  # type: ignore[assignment]
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse

@@ -290,9 +290,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
             raise OptionError(f"give either task_index or {', '.join(start)}, not both")
         return start, None if index is None else self.tasks.check_index(self.split, index)
 
-    def _begin(
-        self, task_id: str, seed: int, start: dict[str, Any]
-    ) -> tuple[Obs, dict[str, Any]]:
+    def _begin(self, task_id: str, seed: int, start: dict[str, Any]) -> tuple[Obs, dict[str, Any]]:
         observation = self._start(task_id, seed, start)
         self._task_id, self._episode_seed, self._start_from = task_id, seed, start
         self._steps = 0

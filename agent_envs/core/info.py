@@ -23,7 +23,9 @@ class InfoKey:
 INFO_KEYS: dict[str, InfoKey] = {
     "task": InfoKey(str, "", "the task in words"),
     "task_id": InfoKey(str, "", "stable name of the task within its data"),
-    "admissible_actions": InfoKey(list, None, "actions that do something now; None: not enumerable"),
+    "admissible_actions": InfoKey(
+        list, None, "actions that do something now; None: not enumerable"
+    ),
     "is_action_valid": InfoKey(bool, False, "did the environment understand the last action"),
     "anchor": InfoKey(str, "", "key of the state as the agent sees it (GiGPO's grouping)"),
     "won": InfoKey(bool, False, "is the task solved"),

@@ -13,7 +13,9 @@ import numpy as np
 from gymnasium.spaces import Space, Text
 from gymnasium.spaces.utils import flatdim, flatten, flatten_space, unflatten
 
-_SAMPLE_CHARACTERS = tuple("abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,'{}<>\n\u00e9\u6f22\U0001f600")
+_SAMPLE_CHARACTERS = tuple(
+    "abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,'{}<>\n\u00e9\u6f22\U0001f600"
+)
 _SAMPLE_LENGTH = 24
 
 

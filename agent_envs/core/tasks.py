@@ -63,7 +63,7 @@ class TaskSet(ABC):
         count = self.count(split)
         if isinstance(index, bool) or not hasattr(index, "__index__"):
             raise OptionError(f"task_index must be an integer, got {index!r}")
-        number = int(index)  # type: ignore[call-overload]
+        number = int(index)
         if number < 0 or (count is not None and number >= count):
             size = "endless" if count is None else f"0 to {count - 1}"
             raise OptionError(f"task_index {number} is outside split {split!r} ({size})")

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -79,10 +79,8 @@ class _Worker:
 
     def send(self, method: str, argument: Any) -> None:
         self._progress[0] = -1
-        try:
+        with suppress(OSError):  # a broken pipe: receive() finds out and says so
             self.pipe.send_bytes(encode((method, argument)))
-        except (BrokenPipeError, ConnectionResetError, OSError):
-            pass  # receive() finds out and says so
 
     def receive(self) -> Any:
         """The reply; raises the worker's exception, or :class:`WorkerDied`."""
@@ -110,11 +108,9 @@ class _Worker:
         self.pipe.close()
 
     def close(self) -> None:
-        try:
+        with suppress(OSError):
             self.pipe.send_bytes(encode(("close", None)))
             self.process.join(1)
-        except (BrokenPipeError, ConnectionResetError, OSError):
-            pass
         self.kill()
 
 
@@ -193,9 +189,7 @@ class Process:
 
     def get_states(self, indices: Iterable[int]) -> dict[int, bytes | BaseException]:
         found: dict[int, Any] = self._run("get_states", dict.fromkeys(indices))
-        return {
-            i: RuntimeError(s.error) if isinstance(s, Result) else s for i, s in found.items()
-        }
+        return {i: RuntimeError(s.error) if isinstance(s, Result) else s for i, s in found.items()}
 
     def expert_actions(self, indices: Iterable[int]) -> dict[int, str | None]:
         found: dict[int, Any] = self._run("expert_actions", dict.fromkeys(indices))
@@ -218,9 +212,7 @@ class Process:
         journal: Callable[[int], Journal] | None = None,
     ) -> dict[int, Any]:
         """Ask all workers concerned at once; collect, bring back what fell over, keep journals."""
-        replies: dict[int, Any] = {
-            i: failure(self._lost[i]) for i in arguments if i in self._lost
-        }
+        replies: dict[int, Any] = {i: failure(self._lost[i]) for i in arguments if i in self._lost}
         parts: dict[int, dict[int, Any]] = {}
         for index, argument in arguments.items():
             if index not in replies:

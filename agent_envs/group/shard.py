@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gymnasium.envs.registration import load_env_creator
@@ -47,10 +48,8 @@ class Shard:
         """Forget a replica whose state nobody can vouch for; the next reset makes a new one."""
         env = self.envs.pop(index, None)
         if env is not None:
-            try:
+            with suppress(Exception):  # it is broken already, and its error is reported
                 env.close()
-            except Exception:  # noqa: S110 - it is broken already, and its error is reported
-                pass
 
     def reset(self, requests: Mapping[int, ResetRequest]) -> dict[int, Result]:
         results = {}
@@ -98,9 +97,7 @@ class Shard:
                 if env.started:
                     undo[index] = env.get_state()
                 observation, info = env.set_state(state)
-                results[index] = Result(
-                    observation, info, 0.0, env.terminated, env.truncated
-                )
+                results[index] = Result(observation, info, 0.0, env.terminated, env.truncated)
         except Exception:
             for index, state in undo.items():
                 self.envs[index].set_state(state)

@@ -79,7 +79,9 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self._start_options = ("task_index", *probe.start_options)
         self.single_observation_space = probe.observation_space
         self.single_action_space = probe.action_space
-        self.observation_space = Tuple(deepcopy(probe.observation_space) for _ in range(self.num_envs))
+        self.observation_space = Tuple(
+            deepcopy(probe.observation_space) for _ in range(self.num_envs)
+        )
         self.action_space = Tuple(deepcopy(probe.action_space) for _ in range(self.num_envs))
         self.metadata = {**probe.metadata, "autoreset_mode": AutoresetMode.DISABLED}
         self.render_mode = probe.render_mode
@@ -91,7 +93,9 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.task_indices: list[int | None] = [None] * num_groups
         self._results = [Result() for _ in range(self.num_envs)]
         self.terminated = np.zeros(self.num_envs, np.bool_)
-        self.truncated = np.ones(self.num_envs, np.bool_)  # a never-reset replica counts as finished
+        self.truncated = np.ones(
+            self.num_envs, np.bool_
+        )  # a never-reset replica counts as finished
         self.backend: Backend = backend
         backend.start(self.definition, self.num_envs, group_size)
 
@@ -186,9 +190,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
                 raise StateNotPortable(f"replica {i} has no state: {state}") from state
         return tuple(state for _, state in sorted(states.items()) if isinstance(state, bytes))
 
-    def set_states(
-        self, states: Sequence[bytes | None]
-    ) -> tuple[tuple[Obs, ...], dict[str, Any]]:
+    def set_states(self, states: Sequence[bytes | None]) -> tuple[tuple[Obs, ...], dict[str, Any]]:
         """Continue from states (None leaves a replica alone); returns what ``reset`` returns.
 
         Raises:
@@ -198,9 +200,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(f"expected {self.num_envs} states, got {len(states)}")
         return self._restore({i: s for i, s in enumerate(states) if s is not None})
 
-    def fork(
-        self, source: int, targets: Iterable[int]
-    ) -> tuple[tuple[Obs, ...], dict[str, Any]]:
+    def fork(self, source: int, targets: Iterable[int]) -> tuple[tuple[Obs, ...], dict[str, Any]]:
         """Copy the state of replica ``source`` to ``targets`` of the same group."""
         targets = list(targets)
         for i in (source, *targets):
@@ -244,7 +244,9 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         return (
             groups,
             [
-                None if index is None or g not in groups else self.tasks.check_index(self.split, index)
+                None
+                if index is None or g not in groups
+                else self.tasks.check_index(self.split, index)
                 for g, index in enumerate(indices)
             ],
             shared,
@@ -301,7 +303,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     def _blank(self) -> Obs:
         from gymnasium.vector.utils import create_empty_array
 
-        return create_empty_array(self.single_observation_space, n=1)[0]
+        blanks: Any = create_empty_array(self.single_observation_space, n=1)
+        return blanks[0]
 
     def _observations(self) -> tuple[Obs, ...]:
         return tuple(
@@ -324,7 +327,9 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             self._fill(infos, name, [(i, row[name]) for i, row in enumerate(rows) if name in row])
         sources = [(i, rows[i]["data_source"]) for i in touched if "data_source" in rows[i]]
         self._fill(infos, "data_source", sources)
-        errors = [(i, self._results[i].error) for i in range(self.num_envs) if self._results[i].error]
+        errors = [
+            (i, self._results[i].error) for i in range(self.num_envs) if self._results[i].error
+        ]
         self._fill(infos, "error", errors)
         return infos
 
@@ -351,4 +356,8 @@ def _cells(values: list[Any]) -> Any:
 
 
 def _length(actions: Any) -> str:
-    return repr(actions) if not hasattr(actions, "__len__") or isinstance(actions, str) else str(len(actions))
+    return (
+        repr(actions)
+        if not hasattr(actions, "__len__") or isinstance(actions, str)
+        else str(len(actions))
+    )

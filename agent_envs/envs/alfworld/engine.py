@@ -65,8 +65,16 @@ class Engine:
     """
 
     __slots__ = (
-        "game", "location", "held", "opened", "flags", "contents", "lying", "removed",
-        "_admissible", "won",
+        "_admissible",
+        "contents",
+        "flags",
+        "game",
+        "held",
+        "location",
+        "lying",
+        "opened",
+        "removed",
+        "won",
     )  # fmt: skip
 
     def __init__(self, game: Game | str | Path) -> None:
@@ -166,9 +174,7 @@ class Engine:
     def _go(self, r: int, _: int) -> str:
         self.location = self.game.location_of[r]
         self._changed(goal=self.game.goal_lamps > 0)
-        where = (
-            self.game.locations[self.location] if self.game.legacy else self.game.receptacles[r]
-        )
+        where = self.game.locations[self.location] if self.game.legacy else self.game.receptacles[r]
         return f"You arrive at {where}. {self._examine(r, -1)}"
 
     def _open(self, r: int, _: int) -> str:

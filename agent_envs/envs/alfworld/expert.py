@@ -240,7 +240,11 @@ class Expert:
         if not takers:
             return "look"
         openness = tables()["openable"]
-        easy = [r for r in takers if not any(k.lower() == _word(self.game.receptacles[r]) for k in openness)]
+        easy = [
+            r
+            for r in takers
+            if not any(k.lower() == _word(self.game.receptacles[r]) for k in openness)
+        ]
         return self._put(held, (easy or takers)[:1])
 
     def _explore(self, thing: str) -> str:

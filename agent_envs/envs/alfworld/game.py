@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 from agent_envs.core.actions import Actions
 from agent_envs.envs.alfworld.problem import Facts, Problem, UnsupportedGame
@@ -23,6 +24,9 @@ OBJECT_FLAGS = (
 )  # fmt: skip
 KNIFE_TYPES = ("knifetype", "butterknifetype")
 CACHE_LIMIT = 128  # entries of a memo before it is emptied: bounds memory and the work of the GC
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Action = tuple[str, int, int]
 """(verb, first operand, second operand); -1 where the verb has none."""
@@ -79,7 +83,10 @@ class Game:
         self._name_entities(problem.facts)
         self._place_entities(problem.facts)
         self._read_goal()
-        self.actions: dict[str, Action] = {"look": ("look", -1, -1), "inventory": ("inventory", -1, -1)}
+        self.actions: dict[str, Action] = {
+            "look": ("look", -1, -1),
+            "inventory": ("inventory", -1, -1),
+        }
         if not self.legacy:
             self.actions["help"] = ("help", -1, -1)
         self._go_to = sorted(
@@ -129,17 +136,17 @@ class Game:
         self.start = places[facts["atlocation"][0][1]]
         self.location_of = [-1] * len(receptacles)
         self.here: list[tuple[int, ...]] = [()] * len(places)
-        for r, place in facts.get("receptacleatlocation", ()):
-            self.location_of[receptacles[r]] = places[place]
+        for name, place_id in facts.get("receptacleatlocation", ()):
+            self.location_of[receptacles[name]] = places[place_id]
         for r, place in enumerate(self.location_of):
             if place >= 0:
                 self.here[place] = (*self.here[place], r)
         self.contents = [0] * len(receptacles)
-        for o, r in facts.get("inreceptacle", ()):
-            self.contents[receptacles[r]] |= 1 << objects[o]
+        for o, holder in facts.get("inreceptacle", ()):
+            self.contents[receptacles[holder]] |= 1 << objects[o]
         self.lying = [0] * len(places)
-        for o, place in facts.get("objectatlocation", ()):
-            self.lying[places[place]] |= 1 << objects[o]
+        for o, place_id in facts.get("objectatlocation", ()):
+            self.lying[places[place_id]] |= 1 << objects[o]
         self.inside: dict[int, int] = defaultdict(int)
         for inner, outer in facts.get("inreceptacleobject", ()):
             self.inside[objects[outer]] |= 1 << objects[inner]
@@ -158,9 +165,9 @@ class Game:
         for receptacle_type, object_type in facts.get("cancontain", ()):
             accepted[receptacle_type] |= self.object_types.get(object_type, 0)
         self.accepts = [0] * len(self.receptacles)
-        for r, kinds in enumerate(types_of):
+        for number, kinds in enumerate(types_of):
             for kind in kinds:
-                self.accepts[r] |= accepted[kind]
+                self.accepts[number] |= accepted[kind]
         kinds_mask = self.receptacle_types
         self.sinks = kinds_mask.get("sinkbasintype", 0) | kinds_mask.get("sinktype", 0)
         self.microwaves = kinds_mask.get("microwavetype", 0)
@@ -175,10 +182,11 @@ class Game:
         for name in goal.properties:
             if not name.startswith("is"):
                 self.goal_objects &= self.flags[name]
+        self.goal_receptacles: tuple[int, ...] = ()
         self.goal_dynamic = tuple(name for name in goal.properties if name.startswith("is"))
         if goal.kind == "look":
             lamps = self.object_types.get(goal.target_type, 0) & self.flags["toggleable"]
-            self.goal_lamps, self.goal_receptacles = lamps, ()
+            self.goal_lamps = lamps
         else:
             self.goal_lamps = 0
             targets = self.receptacle_types.get(goal.target_type, 0)
@@ -221,7 +229,9 @@ class Game:
 
     # -- admissible commands -----------------------------------------------------------------
 
-    def admissible(self, location: int, held: int, opened: int, contents: list[int], lying: int) -> Actions:
+    def admissible(
+        self, location: int, held: int, opened: int, contents: list[int], lying: int
+    ) -> Actions:
         """Sorted admissible commands; ``held`` is -1 for empty hands, ``lying`` the objects here."""
         here = self.here[location]
         sliceable = lying if held >= 0 and self.knives >> held & 1 else 0
@@ -302,7 +312,7 @@ class Game:
                 found.add(self._command(text, ("slice", o, held)))
 
 
-def _remember(memo: dict, key: object, value: object) -> None:  # type: ignore[type-arg]
+def _remember(memo: dict[K, V], key: K, value: V) -> None:
     if len(memo) >= CACHE_LIMIT:
         memo.clear()
     memo[key] = value

@@ -35,7 +35,9 @@ ROOMS = ("kitchen", "livingroom", "bedroom", "bathroom")
 LAYOUTS = 28  # a room kind has as many layouts as the original has scenes
 HELD_OUT = 27  # the layout of each room kind that only valid_unseen uses
 SPLITS: dict[str, int | None] = {"train": None, "valid_seen": 140, "valid_unseen": 134}
-DIFFICULTIES: dict[str, tuple[int, int] | None] = {  # at most (receptacles, objects); None: a full room
+DIFFICULTIES: dict[
+    str, tuple[int, int] | None
+] = {  # at most (receptacles, objects); None: a full room
     "toy": (3, 5),
     "easy": (6, 12),
     "medium": (12, 25),
@@ -224,7 +226,9 @@ class _Writer:
         self.limit = limit
         self.room = choice.layout if limit is None else self._reduced(limit[0])
         self.ids = _Ids(draws)
-        self.placed: list[tuple[str, str, Receptacle | None]] = []  # id, class, where (None: scenery)
+        self.placed: list[
+            tuple[str, str, Receptacle | None]
+        ] = []  # id, class, where (None: scenery)
 
     def _reduced(self, size: int) -> Layout:
         """A smaller room that keeps a source, the target and the appliance or lamp holder."""
@@ -334,7 +338,9 @@ class _Writer:
                 add("inreceptacle", identifier, where.id)
             for name in tables()["properties"][thing]:
                 add(name.lower(), identifier)
-            cool = where is not None and where.kind == "Fridge" and self.draws.chance(COOL_IN_FRIDGE)
+            cool = (
+                where is not None and where.kind == "Fridge" and self.draws.chance(COOL_IN_FRIDGE)
+            )
             if cool and "coolable" in tables()["properties"][thing]:
                 add("iscool", identifier)
         facts["cancontain"] = can_contain(facts)

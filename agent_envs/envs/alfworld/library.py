@@ -318,4 +318,3 @@ def import_folder(
             progress(done, len(ids))
 
     return write_pack(pack_path(), games(), skipped)
-

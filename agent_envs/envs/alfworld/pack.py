@@ -53,7 +53,10 @@ def _renamed(problem: Problem) -> tuple[list[str], dict[str, set[tuple[str, str]
         {i for pairs in facts.values() for pair in pairs for i in pair if i and i not in types}
     )
     words = [_word(i) for i in ids]
-    new = {old: _identifier(word, rank) for rank, (old, word) in enumerate(zip(ids, words, strict=True))}
+    new = {
+        old: _identifier(word, rank)
+        for rank, (old, word) in enumerate(zip(ids, words, strict=True))
+    }
     return words, {
         name: {(new.get(a, a), new.get(b, b)) for a, b in pairs} for name, pairs in facts.items()
     }
@@ -148,7 +151,9 @@ def _unpack_layout(words: list[str], layout: Mapping[str, str]) -> dict[str, set
         return group[int(number)] if number.isdecimal() else ""
 
     at = {r: pick(places, n) for r, n in zip(receptacles, layout["places"].split(" "), strict=True)}
-    inside = dict(zip(objects, (pick(receptacles, n) for n in layout["holds"].split(" ")), strict=True))
+    inside = dict(
+        zip(objects, (pick(receptacles, n) for n in layout["holds"].split(" ")), strict=True)
+    )
     lying = {
         o: at.get(inside[o], "") if n == "" else pick(places, n)
         for o, n in zip(objects, layout["lies"].split(" "), strict=True)
@@ -158,7 +163,9 @@ def _unpack_layout(words: list[str], layout: Mapping[str, str]) -> dict[str, set
         "receptacleatlocation": {(r, place) for r, place in at.items() if place},
         "receptacletype": {(r, types[r]) for r in receptacles},
         "objecttype": {(o, types[o]) for o in objects},
-        "openable": {(r, "") for r, c in zip(receptacles, layout["opens"], strict=True) if c == "1"},
+        "openable": {
+            (r, "") for r, c in zip(receptacles, layout["opens"], strict=True) if c == "1"
+        },
         "inreceptacle": {(o, r) for o, r in inside.items() if r},
         "objectatlocation": {(o, place) for o, place in lying.items() if place},
         "atlocation": {("agent1", start)} if start else set(),
@@ -221,7 +228,9 @@ class Pack:
                     raise ValueError("it does not begin like one")
                 (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
                 header = json.loads(lzma.decompress(file.read(length)))
-            self.games: dict[str, tuple[int, int]] = {k: tuple(v) for k, v in header["games"].items()}
+            self.games: dict[str, tuple[int, int]] = {
+                k: tuple(v) for k, v in header["games"].items()
+            }
             self.skipped: dict[str, int] = header["skipped"]
             self._sizes: list[int] = header["blocks"]
         except FileNotFoundError:

@@ -23,8 +23,10 @@ DYNAMIC_GOAL_PREDICATES = ("isclean", "ishot", "iscool", "issliced")
 _PREDICATE = re.compile(r"\(([a-z_]+)[ (]")
 _TASK = re.compile(r"Your task is to: (.*?)\"", re.DOTALL)
 _GOAL_WORDS = frozenset(
-    "and exists objecttype receptacletype inreceptacle receptacleatlocation atlocation holds "
-    "toggleable istoggled not".split()
+    (
+        "and exists not objecttype receptacletype inreceptacle receptacleatlocation "
+        "atlocation holds toggleable istoggled"
+    ).split()
 )
 
 
