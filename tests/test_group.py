@@ -1,0 +1,503 @@
+"""Groups on every backend: same bytes, same rules."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import agent_envs
+from agent_envs.core import OptionError, StateError, StateNotPortable, TextSpace
+from agent_envs.group import GroupVectorEnv, Process
+from tests.conftest import ROOT
+from tests.toy import TASKS
+
+agent_envs.register("Test/Toy-v0", "tests.toy:ToyEnv")
+ALFWORLD = "AgentEnv/ALFWorld-v0"
+BACKENDS = {"inline": lambda: "inline", "process": lambda: Process(2, timeout=2)}
+
+
+@pytest.fixture(params=BACKENDS)
+def toy(request):
+    groups = []
+
+    def make(num_groups=2, group_size=4, **options):
+        groups.append(
+            agent_envs.make_group(
+                "Test/Toy-v0", num_groups, group_size, backend=BACKENDS[request.param](), **options
+            )
+        )
+        return groups[-1]
+
+    make.backend = request.param
+    yield make
+    for group in groups:
+        group.close()
+
+
+def script(group: GroupVectorEnv, turns: int = 12) -> list:
+    """A long mixed history, as plain data."""
+    seen = []
+    observations, infos = group.reset(seed=11)
+    for turn in range(turns):
+        actions = [
+            None if (i + turn) % 5 == 0 else choices[(i * 3 + turn * 7) % len(choices)]
+            for i, choices in enumerate(infos["admissible_actions"])
+        ]
+        observations, *rest, infos = group.step(actions)
+        seen.append(
+            (observations, [r.tolist() for r in rest], {k: v.tolist() for k, v in infos.items()})
+        )
+    mask = np.repeat([True, False, True], group.group_size)
+    observations, infos = group.reset(options={"reset_mask": mask})
+    seen.append((observations, {k: v.tolist() for k, v in infos.items()}, group.group_seeds))
+    observations, infos = group.fork(0, [1, 2])
+    seen.append((observations, infos["steps"].tolist(), group.get_states()))
+    seen.append(group.expert_actions())
+    return seen
+
+
+def test_all_backends_give_the_same_bytes():
+    histories = []
+    for backend in ("inline", Process(1), Process(2), Process(5)):
+        group = agent_envs.make_group(ALFWORLD, 3, 4, backend=backend, difficulty="medium")
+        histories.append(script(group))
+        group.close()
+    assert all(history == histories[0] for history in histories)
+
+
+def test_shapes_and_types(toy):
+    group = toy()
+    assert group.num_envs == 8
+    assert group.metadata["autoreset_mode"] is AutoresetMode.DISABLED
+    observations, infos = group.reset(seed=1)
+    assert isinstance(observations, tuple)
+    assert group.observation_space.contains(observations)
+    observations, rewards, terminated, truncated, infos = group.step(["wait"] * 8)
+    assert group.observation_space.contains(observations)
+    assert rewards.dtype == np.float64
+    assert terminated.dtype == truncated.dtype == np.bool_
+    assert infos["score"].dtype == np.float64
+    assert infos["steps"].dtype == np.int64
+    assert infos["won"].dtype == np.bool_
+    assert infos["admissible_actions"].dtype == object
+    assert infos["admissible_actions"][3] == ["wait", "win"]
+    for key in infos:
+        if not key.startswith("_"):
+            assert infos["_" + key].dtype == np.bool_
+            assert infos["_" + key].shape == (8,)
+
+
+def test_infos_agree_with_gymnasiums_own_vector_env():
+    """Our columns against those of SyncVectorEnv over the same single environments."""
+    peer = gymnasium.vector.SyncVectorEnv(
+        [lambda: gymnasium.make(ALFWORLD)] * 3, autoreset_mode=AutoresetMode.DISABLED
+    )
+    group = agent_envs.make_group(ALFWORLD, 3, 1)
+    _, theirs = peer.reset(seed=[5, 6, 7])
+    _, ours = group.reset(seed=[5, 6, 7])
+    assert ours.keys() == theirs.keys()
+    for key in ours:
+        assert ours[key].dtype == theirs[key].dtype, key
+        assert ours[key].tolist() == theirs[key].tolist(), key
+    peer.close()
+
+
+def test_none_leaves_alone_and_finished_ones_never_step(toy):
+    group = toy()
+    group.reset(seed=1)
+    group.step(["win", "wait", None, "wait", *["wait"] * 4])
+    observations, rewards, terminated, truncated, infos = group.step(["wait"] * 8)
+    assert observations[0].startswith("said 1: win")
+    assert terminated.tolist() == [True, *[False] * 7]
+    assert infos["steps"].tolist() == [1, 2, 1, 2, 2, 2, 2, 2]
+    assert rewards[0] == 0.0
+    assert infos["won"][0]
+    assert infos["is_action_valid"][0]
+
+
+def test_before_the_first_reset_everything_counts_as_finished(toy):
+    group = toy()
+    observations, rewards, terminated, truncated, infos = group.step(["win"] * 8)
+    assert truncated.all()
+    assert not rewards.any()
+    assert observations == ("",) * 8
+    assert infos["task"].tolist() == [""] * 8
+
+
+def test_wrong_actions_are_refused_before_anything_steps(toy):
+    group = toy()
+    group.reset(seed=1)
+    with pytest.raises(ValueError, match="expected 8 actions, got 3"):
+        group.step(["wait"] * 3)
+    with pytest.raises(ValueError, match="expected 8 actions"):
+        group.step("wait wait")
+    with pytest.raises(ValueError, match="action 5 must be a str, got int"):
+        group.step([*["wait"] * 5, 3, "wait", "wait"])
+    with pytest.raises(ValueError, match="action 7 holds a lone surrogate"):
+        group.step([*["wait"] * 7, "\udfff"])
+    assert group.step([None] * 8)[4]["steps"].tolist() == [0] * 8
+
+
+def test_reset_mask_selects_whole_groups_and_leaves_the_dict_alone(toy):
+    group = toy()
+    group.reset(seed=1)
+    group.step(["wait"] * 8)
+    seeds = list(group.group_seeds)
+    options = {"reset_mask": np.array([False] * 4 + [True] * 4), "task_index": [None, 3]}
+    copy = dict(options)
+    observations, infos = group.reset(options=options)
+    assert options.keys() == copy.keys()
+    assert observations[0].startswith("said 1")
+    assert observations[4] == "start of task-3"
+    assert infos["steps"].tolist() == [1] * 4 + [0] * 4
+    assert infos["_data_source"].tolist() == [False] * 4 + [True] * 4
+    assert group.group_seeds[0] == seeds[0]
+    assert group.group_seeds[1] != seeds[1]
+    with pytest.raises(ValueError, match="whole groups"):
+        group.reset(options={"reset_mask": np.array([True] + [False] * 7)})
+    with pytest.raises(ValueError, match="shape"):
+        group.reset(options={"reset_mask": np.ones(3, bool)})
+
+
+def test_seeds_of_groups(toy):
+    group = toy()
+    group.reset(seed=9)
+    first = list(group.group_seeds)
+    group.reset()
+    second = list(group.group_seeds)
+    assert len(set(first + second)) == 4
+    group.reset(seed=9)
+    assert group.group_seeds == first
+    group.reset()
+    assert group.group_seeds == second
+    group.reset(seed=[5, 5])
+    assert group.group_seeds == [5, 5]
+    observations, _ = group.reset(seed=[3, 4])
+    again, _ = group.reset(seed=(3, 4))
+    assert observations == again
+    after = group.reset()[0], list(group.group_seeds)
+    group.reset(seed=[3, 4])
+    assert (group.reset()[0], list(group.group_seeds)) == after
+    for wrong in ([1], [1, 2, 3], [1, -2], -1, 1.5, "7"):
+        with pytest.raises(ValueError, match="seed"):
+            group.reset(seed=wrong)
+    with pytest.raises(OptionError, match="per group"):
+        group.reset(options={"task_index": [1]})
+    with pytest.raises(OptionError, match="outside"):
+        group.reset(options={"task_index": [1, len(TASKS)]})
+    with pytest.raises(OptionError, match="unknown reset option"):
+        group.reset(options={"no_such": 1})
+
+
+def test_a_replica_that_raises_is_closed_and_the_others_go_on(toy):
+    """F116: one of eight fails."""
+    group = toy()
+    group.reset(seed=1)
+    group.step(["wait"] * 8)
+    observations, _, _, truncated, infos = group.step(["wait"] * 2 + ["raise"] + ["wait"] * 5)
+    assert truncated.tolist() == [i == 2 for i in range(8)]
+    assert infos["error"][2] == "RuntimeError: raised on command"
+    assert infos["_error"].tolist() == truncated.tolist()
+    assert observations[2] == "said 1: wait"
+    _, _, _, truncated, infos = group.step(["win"] * 8)
+    assert infos["steps"].tolist() == [3, 3, 1, 3, 3, 3, 3, 3]
+    _, infos = group.fork(0, [2]) if not group.terminated[0] else group.reset()
+    _, infos = group.reset()
+    assert not group.truncated.any()
+    assert "error" not in infos
+
+
+def test_a_replica_that_cannot_start_is_closed(toy):
+    group = toy(bad_tasks=("task-4",))
+    observations, infos = group.reset(options={"task_index": [4, 5]})
+    assert group.truncated.tolist() == [True] * 4 + [False] * 4
+    assert observations[0] == ""
+    assert infos["error"][0] == "RuntimeError: cannot start task-4"
+    observations, infos = group.reset(options={"task_index": [6, 5]})
+    assert not group.truncated.any()
+
+
+def test_states_go_everywhere_or_nowhere(toy):
+    group = toy()
+    group.reset(seed=1)
+    group.step(["wait", "a", "b", "c", "wait", "d", "e", "f"])
+    states = group.get_states()
+    before = group.step([None] * 8)
+    assert all(isinstance(state, bytes) for state in states)
+    with pytest.raises(StateError):
+        group.set_states([states[1], b"rubbish", *states[2:]])
+    with pytest.raises(StateError):
+        group.set_states([states[1], *states[1:7], b"rubbish"])
+    assert group.get_states() == states
+    observations, infos = group.set_states([states[5], None, *states[2:]])
+    assert observations[0] == before[0][5]
+    assert observations[1:] == before[0][1:]
+    with pytest.raises(ValueError, match="expected 8 states"):
+        group.set_states(states[:2])
+    group.step(["win"] * 8)
+    group.set_states(states)
+    assert not group.terminated.any()
+
+
+def test_fork_copies_within_a_group(toy):
+    group = toy()
+    group.reset(seed=1)
+    group.step(["a"] + ["wait"] * 7)
+    observations, infos = group.fork(0, [1, 3])
+    assert observations[1] == observations[3] == observations[0] == "said 1: a"
+    assert observations[2] == "said 1: wait"
+    assert infos["steps"].tolist() == [1] * 8
+    with pytest.raises(ValueError, match="not in the group"):
+        group.fork(0, [4])
+    with pytest.raises(IndexError):
+        group.fork(0, [8])
+    group.step(["win"] * 4 + ["wait"] * 4)
+    group.fork(0, [1])
+    assert group.terminated[:2].all()
+
+
+def test_states_of_closed_replicas_are_refused():
+    group = agent_envs.make_group("Test/Toy-v0", 1, 2)
+    with pytest.raises(StateNotPortable, match="replica 0"):
+        group.get_states()
+
+
+def test_experts_are_asked_through_the_group(toy):
+    group = toy()
+    group.reset(seed=1)
+    assert group.expert_actions() == dict.fromkeys(range(8), "wait")
+    group.step(["wait"] * 8)
+    group.step(["wait", *["win"] * 7])
+    assert group.expert_actions() == {0: "win"}
+    assert group.expert_actions([0]) == {0: "win"}
+
+
+def test_closing_twice_is_fine(toy):
+    group = toy()
+    group.reset(seed=1)
+    group.close()
+    group.close()
+
+
+# -- construction ----------------------------------------------------------------------------------
+
+
+def test_wrong_construction_lists_what_is_valid():
+    with pytest.raises(OptionError, match="inline, process"):
+        agent_envs.make_group("Test/Toy-v0", 1, 1, backend="ray2")
+    for numbers in ((0, 1), (1, 0), (1.5, 1), (-1, 1)):
+        with pytest.raises(OptionError, match="positive integer"):
+            agent_envs.make_group("Test/Toy-v0", *numbers)
+    with pytest.raises(OptionError, match="valid: train, test"):
+        agent_envs.make_group("Test/Toy-v0", 1, 1, split="nope")
+    with pytest.raises(gymnasium.error.Error):
+        agent_envs.make_group("AgentEnv/NoSuch-v0", 1, 1)
+    with pytest.raises(OptionError):
+        Process(workers=0)
+
+
+def test_make_vec_makes_groups():
+    env = gymnasium.make_vec(ALFWORLD, num_envs=6, group_size=3, difficulty="toy")
+    assert isinstance(env, GroupVectorEnv)
+    assert (env.num_groups, env.group_size) == (2, 3)
+    observations, _ = env.reset(seed=2)
+    assert observations[0] == observations[1] == observations[2]
+    assert "ALFWorld" in env.spec.to_json()
+    with pytest.raises(ValueError, match="multiple of group_size"):
+        gymnasium.make_vec(ALFWORLD, num_envs=5, group_size=2)
+    with pytest.raises(ValueError, match="max_steps"):
+        gymnasium.make_vec(ALFWORLD, num_envs=2, max_episode_steps=5)
+
+
+def test_registering_is_idempotent_and_guards_ids():
+    agent_envs.register("Test/Toy-v0", "tests.toy:ToyEnv")
+    with pytest.raises(ValueError, match="registered already"):
+        agent_envs.register("Test/Toy-v0", "tests.toy:Other")
+
+
+# -- text spaces in Gymnasium's utilities --------------------------------------------------------------
+
+
+def test_text_spaces_batch_iterate_concatenate_and_go_to_json():
+    from gymnasium.vector.utils import (
+        batch_space,
+        concatenate,
+        create_empty_array,
+        iterate,
+    )
+
+    space = TextSpace(seed=1)
+    for text in ("", "x" * 100_000, "漢字", "😀", "a.b c\n{}"):
+        assert space.contains(text)
+    for other in ("\ud800", 3, None, b"x", ["x"]):
+        assert not space.contains(other)
+    batch = batch_space(space, 3)
+    texts = ("a", "", "漢")
+    assert batch.contains(texts)
+    assert tuple(iterate(batch, texts)) == texts
+    assert concatenate(space, texts, create_empty_array(space, 3)) == texts
+    assert space.from_jsonable(space.to_jsonable(texts)) == list(texts)
+    assert space == TextSpace()
+    assert [TextSpace(seed=4).sample() for _ in range(3)] == [TextSpace(seed=4).sample()] * 3
+    assert all(space.contains(space.sample()) for _ in range(50))
+    for utility in ("flatten", "flatdim", "flatten_space", "unflatten"):
+        with pytest.raises(NotImplementedError, match="fixed-size"):
+            getattr(gymnasium.spaces.utils, utility)(
+                space, *(["x"] if utility in ("flatten", "unflatten") else [])
+            )
+
+
+# -- the process backend's own ---------------------------------------------------------------------
+
+
+def test_a_replica_that_dies_or_hangs_does_not_take_its_shard_along():
+    group = agent_envs.make_group("Test/Toy-v0", 2, 4, backend=Process(2, timeout=1))
+    group.reset(seed=1)
+    group.step([f"a{i}" for i in range(8)])
+    start = time.monotonic()
+    observations, _, _, truncated, infos = group.step(
+        ["wait", "die", "wait", "wait", "wait", "wait", "hang", "wait"]
+    )
+    assert time.monotonic() - start < 30
+    assert truncated.tolist() == [i in (1, 6) for i in range(8)]
+    assert "exit code 3" in infos["error"][1]
+    assert "no answer within 1 s" in infos["error"][6]
+    assert observations[0] == "said 2: wait"
+    assert observations[1] == "said 1: a1"  # the last it showed
+    # mates were brought back with their whole history
+    observations, *_ = group.step(["wait"] * 8)
+    assert [o.partition(":")[0] for o in observations] == [
+        "said 1" if i in (1, 6) else "said 3" for i in range(8)
+    ]
+    group.fork(0, [1])
+    assert not group.truncated[1]
+    group.reset()
+    assert not group.truncated.any()
+    group.close()
+
+
+def test_results_that_cannot_leave_a_process_close_their_replica():
+    group = agent_envs.make_group("Test/Toy-v0", 1, 3, backend=Process(1))
+    group.reset(seed=1)
+    _, _, _, truncated, infos = group.step(["wait", "unpicklable", "wait"])
+    assert truncated.tolist() == [False, True, False]
+    assert "cannot leave its process" in infos["error"][1]
+    group.close()
+
+
+SCRIPT = """
+import agent_envs
+from agent_envs.core import AgentEnv, ListedTasks, Outcome
+
+print("script runs", flush=True)
+SUFFIX = "!"
+
+def shout(text):
+    return text.upper() + SUFFIX
+
+class Mine(AgentEnv):
+    def __init__(self, **options):
+        super().__init__(ListedTasks({"train": ["a", "b"]}), **options)
+    task = property(lambda self: "none")
+    def _start(self, task_id, seed, options):
+        return shout(task_id)
+    def _act(self, action):
+        return Outcome(shout(action))
+    def _snapshot(self):
+        return None
+    def _restore(self, snapshot):
+        return ""
+
+agent_envs.register("Mine/Env-v0", Mine)
+group = agent_envs.make_group("Mine/Env-v0", 2, 2, backend="process")
+print(group.reset(seed=[0, 1])[0], group.step(["x", "y", "z", None])[0])
+"""
+
+
+def test_environments_of_a_script_work_and_it_runs_once(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == "script runs"
+    assert second == "('A!', 'A!', 'B!', 'B!') ('X!', 'Y!', 'Z!', 'B!')"
+
+
+def test_no_worker_survives_ctrl_c():
+    code = (
+        "import agent_envs, multiprocess, sys\n"
+        "from agent_envs import Process\n"
+        "agent_envs.register('Test/Toy-v0', 'tests.toy:ToyEnv')\n"
+        "group = agent_envs.make_group('Test/Toy-v0', 2, 1, backend=Process(2))\n"
+        "group.reset(seed=1)\n"
+        "print(*[w.process.pid for w in group.backend._workers.values()], flush=True)\n"
+        "group.step(['hang', 'hang'])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+    )
+    workers = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(workers) == 2
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(map(is_running, workers)):
+        time.sleep(0.1)
+    assert not any(map(is_running, workers))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_after_an_interrupt_a_reset_starts_anew():
+    group = agent_envs.make_group("Test/Toy-v0", 2, 1, backend=Process(2))
+    group.reset(seed=1)
+    expected = group.step(["wait", "wait"])[0]
+    backend = group.backend
+    receive = type(next(iter(backend._workers.values()))).receive
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    type(next(iter(backend._workers.values()))).receive = interrupted
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            group.step(["wait", "wait"])
+    finally:
+        from agent_envs.group.process import _Worker
+
+        _Worker.receive = receive
+    _, _, _, truncated, infos = group.step(["wait", "wait"])
+    assert truncated.all()
+    assert "reset" in infos["error"][0]
+    group.reset(seed=1)
+    assert group.step(["wait", "wait"])[0] == expected
+    group.close()
