@@ -17,6 +17,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from agent_envs.core.errors import one_of
@@ -29,6 +30,7 @@ SCRIPTS: dict[str, re.Pattern[str]] = {
     "kana": re.compile("[\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f]"),
     "hangul": re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]"),
 }
+_CLOSINGS = 8  # lines tried as the end of one fence
 _JSON_CANDIDATES = 64  # objects tried in one completion: bounds the work on hostile text
 
 
@@ -288,16 +290,22 @@ class CodeParser(_Parser):
         return self._fenced(code) if self._fence.match(code.lstrip("\n")) else [code]
 
     def _fenced(self, text: str) -> list[str]:
-        found, marks = [], list(self._fence.finditer(text))
-        while marks:
-            opening = marks.pop(0)
-            closings = [
-                m for m in marks
-                if not m[2] and m[1][0] == opening[1][0] and len(m[1]) >= len(opening[1])
-            ]  # fmt: skip
-            closing = _first_valid(text, opening.end(), closings)
-            found.append(text[opening.end() : closing.start() if closing else len(text)])
-            marks = [m for m in marks if closing is not None and m.start() > closing.start()]
+        found, marks, i = [], list(self._fence.finditer(text)), 0
+        while i < len(marks):
+            opening = marks[i]
+            fits = (
+                j
+                for j in range(i + 1, len(marks))
+                if not marks[j][2]
+                and marks[j][1][0] == opening[1][0]
+                and len(marks[j][1]) >= len(opening[1])
+            )
+            closings = list(islice(fits, _CLOSINGS))
+            end = _first_valid(text, opening.end(), [marks[j] for j in closings])
+            found.append(text[opening.end() : marks[closings[end]].start() if closings else None])
+            if not closings:  # never closed: it runs to the end
+                break
+            i = closings[end] + 1
         return found
 
     def _clean(self, action: str) -> str:
@@ -310,16 +318,15 @@ class CodeParser(_Parser):
         return f"<{self._name}>\n{action}\n</{self._name}>"
 
 
-def _first_valid(text: str, start: int, closings: list[re.Match[str]]) -> re.Match[str] | None:
-    if not closings:
-        return None
-    for closing in closings[:8] if len(closings) > 1 else []:
+def _first_valid(text: str, start: int, closings: list[re.Match[str]]) -> int:
+    """Which closing leaves valid Python; the first where none does (or it is the only one)."""
+    for number, closing in enumerate(closings if len(closings) > 1 else ()):
         try:
             ast.parse(text[start : closing.start()])
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        return closing
-    return closings[0]
+        return number
+    return 0
 
 
 PARSERS: dict[str, Callable[..., ActionParser]] = {

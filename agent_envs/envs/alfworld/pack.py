@@ -107,7 +107,8 @@ def unpack_problem(row: Mapping[str, Any]) -> Problem:
 
 # -- a room as short strings ---------------------------------------------------------------------
 #
-# "kinds": one letter per id in id order (r, o, l, a for the agent); "places": the location number of each receptacle;
+# "kinds": one letter per id in id order (r, o, l, a for the agent); "places": the location number of
+# each receptacle;
 # "opens": 0 or 1 for each; "holds": the receptacle number of each object, "-" for scenery;
 # "lies": the location number of each object, "" where it is its receptacle's; "start". Types follow
 # from class words, properties from types; what deviates from all this is listed apart ("more").
