@@ -155,17 +155,11 @@ def evaluate(
     with_experts(agent, policy)
     try:
         panel = group.tasks.panel(split, 1, episodes)
-        done = list(
-            _Player(agent, policy, panel, seed).run(_total(group, split, episodes), on_episode)
-        )
+        player = _Player(agent, policy, panel, seed)
+        done = list(player.run(group.tasks.panel_size(split, episodes), on_episode))
     finally:
         agent.close()
     return Evaluation(env_id, split, sorted(done, key=lambda e: e.index))
-
-
-def _total(group: Any, split: str, episodes: int | None) -> int:
-    count = group.tasks.count(split)
-    return min(n for n in (count, episodes) if n is not None)
 
 
 class _Player:

@@ -27,7 +27,8 @@ ALFWORLD = "AgentEnv/ALFWorld-v0"
 def toy(num_groups: int = 2, group_size: int = 2, backend="inline", **options) -> AgentGroup:
     agent = {k: options.pop(k) for k in list(options) if k in AgentGroup.__init__.__kwdefaults__}
     return AgentGroup(
-        agent_envs.make_group("Test/Toy-v0", num_groups, group_size, backend=backend, **options), **agent
+        agent_envs.make_group("Test/Toy-v0", num_groups, group_size, backend=backend, **options),
+        **agent,
     )
 
 
@@ -61,12 +62,12 @@ def test_subsets_give_identical_records():
         steps = []
         while prompts:
             chosen = order(prompts)
-            turn = agent.step([say(f"a{p.view.step}") if p.view.step < 3 else say("win") for p in chosen], chosen)
+            turn = agent.step(
+                [say(f"a{p.view.step}") if p.view.step < 3 else say("win") for p in chosen], chosen
+            )
             steps += turn.steps
             prompts = [p for p in prompts if p not in chosen] + turn.prompts
-        return sorted(
-            ((s.replica, s.step, s.prompt.text, s.action, s.reward) for s in steps)
-        )
+        return sorted((s.replica, s.step, s.prompt.text, s.action, s.reward) for s in steps)
 
     lock_step = run(lambda prompts: prompts)
     assert run(lambda prompts: prompts[:1]) == lock_step
@@ -185,7 +186,9 @@ def test_templates_memory_and_parser_are_replaceable():
 
 
 def test_prompts_do_not_grow_with_the_episode():
-    agent = AgentGroup(agent_envs.make_group(ALFWORLD, 1, 1, max_steps=None), memory=memory.window(3))
+    agent = AgentGroup(
+        agent_envs.make_group(ALFWORLD, 1, 1, max_steps=None), memory=memory.window(3)
+    )
     prompt = agent.reset(seed=1)[0]
     sizes = []
     for _ in range(60):

@@ -53,7 +53,9 @@ def test_gymnasiums_checker_passes_without_silenced_warnings(env_id: str):
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_make_works_without_an_import_before_it(env_id: str, run_python):
-    code = f"import gymnasium; print(gymnasium.make('agent_envs:{env_id}').reset(seed=1)[1]['task'])"
+    code = (
+        f"import gymnasium; print(gymnasium.make('agent_envs:{env_id}').reset(seed=1)[1]['task'])"
+    )
     done = run_python(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == make(env_id).reset(seed=1)[1]["task"]
@@ -170,7 +172,9 @@ def test_misuse_is_a_defined_error(env_id: str):
 
 @pytest.mark.parametrize("env_id", IDS)
 @settings(max_examples=60, deadline=None)
-@given(text=st.text(max_size=300) | st.sampled_from(["", " " * 9, "{0}", "\x00", "%s", "x" * 100_000]))
+@given(
+    text=st.text(max_size=300) | st.sampled_from(["", " " * 9, "{0}", "\x00", "%s", "x" * 100_000])
+)
 def test_any_text_is_a_valid_step(env_id: str, text: str):
     env = make(env_id)
     env.reset(seed=0)

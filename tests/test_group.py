@@ -298,6 +298,8 @@ def test_wrong_construction_lists_what_is_valid():
             agent_envs.make_group("Test/Toy-v0", *numbers)
     with pytest.raises(OptionError, match="valid: train, test"):
         agent_envs.make_group("Test/Toy-v0", 1, 1, split="nope")
+    with pytest.raises(OptionError, match="no option 'no_such'; valid: bad_tasks, split"):
+        agent_envs.make_group("Test/Toy-v0", 1, 1, no_such=1)
     with pytest.raises(gymnasium.error.Error):
         agent_envs.make_group("AgentEnv/NoSuch-v0", 1, 1)
     with pytest.raises(OptionError):

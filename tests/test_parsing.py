@@ -155,7 +155,19 @@ def test_code(text: str, action: str | None):
     text=st.text(max_size=200)
     | st.lists(
         st.sampled_from(
-            ["<action>", "</action>", "<think>", "</think>", "{", "}", '"action":', "```", "\n", "a", "<code>"]
+            [
+                "<action>",
+                "</action>",
+                "<think>",
+                "</think>",
+                "{",
+                "}",
+                '"action":',
+                "```",
+                "\n",
+                "a",
+                "<code>",
+            ]
         ),
         max_size=30,
     ).map("".join)

@@ -54,8 +54,12 @@ def past(count: int, observation="o", trajectory: int = 0) -> list[Step]:
 
 def test_other_braces_are_text():
     """F015: a JSON sample in the template is rendered unchanged."""
-    template = Template('Answer {"action": "..."} or {{"a": {}}} to {observation} {0} {', ["observation"])
-    assert template.fill({"observation": "x"}) == 'Answer {"action": "..."} or {{"a": {}}} to x {0} {'
+    template = Template(
+        'Answer {"action": "..."} or {{"a": {}}} to {observation} {0} {', ["observation"]
+    )
+    assert (
+        template.fill({"observation": "x"}) == 'Answer {"action": "..."} or {{"a": {}}} to x {0} {'
+    )
 
 
 def test_unknown_placeholders_are_found_at_load_time():

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Protocol
@@ -322,7 +323,9 @@ def _first_valid(text: str, start: int, closings: list[re.Match[str]]) -> int:
     """Which closing leaves valid Python; the first where none does (or it is the only one)."""
     for number, closing in enumerate(closings if len(closings) > 1 else ()):
         try:
-            ast.parse(text[start : closing.start()])
+            with warnings.catch_warnings():  # an agent's odd escapes are not our user's concern
+                warnings.simplefilter("ignore")
+                ast.parse(text[start : closing.start()])
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         return number

@@ -6,11 +6,12 @@ seeds, tasks, step limits, the ``info`` table, states and the errors of misuse.
 
 from __future__ import annotations
 
+import inspect
 import json
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
@@ -28,6 +29,7 @@ Obs = Any
 """Text (str), an image (uint8 array H x W x 3) or a dict of both."""
 
 _STATE_MAGIC = b"AE1:"
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @record
@@ -63,6 +65,29 @@ class AgentEnv(gymnasium.Env[Obs, str]):
     tasks: TaskSet
     _generator: np.random.Generator | None = None
     _np_random_seed: int | None = None
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Name the valid options where an unknown one is given."""
+        valid = cls.option_names()
+        for name in options:
+            if name not in valid and name != "tasks":
+                raise OptionError(
+                    f"{cls.__name__} has no option {name!r}; valid: {', '.join(valid)}"
+                )
+        return super().__new__(cls)
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """Options of the constructor, those that it hands on to its base included."""
+        names: dict[str, None] = {}
+        for base in cls.__mro__:
+            if "__init__" not in vars(base):
+                continue
+            parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+            names |= {p.name: None for p in parameters if p.kind in _NAMED}
+            if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+                break
+        return tuple(name for name in names if name not in ("self", "tasks"))
 
     def __init__(
         self,

@@ -50,12 +50,19 @@ class TaskSet(ABC):
         """
         if size < 1:
             raise OptionError(f"a panel's batch size must be at least 1, got {size}")
+        total = self.panel_size(split, limit)
+        return (list(range(i, min(i + size, total))) for i in range(0, total, size))
+
+    def panel_size(self, split: str, limit: int | None = None) -> int:
+        """Number of tasks in the panel; OptionError for an endless split without ``limit``."""
         count = self.count(split)
-        if count is None and limit is None:
-            raise OptionError(f"split {split!r} is endless: say how many tasks to evaluate")
-        total = min(n for n in (count, limit) if n is not None)
-        for start in range(0, total, size):
-            yield list(range(start, min(start + size, total)))
+        if limit is None:
+            if count is None:
+                raise OptionError(f"split {split!r} is endless: say how many tasks to evaluate")
+            return count
+        if limit < 0:
+            raise OptionError(f"the number of tasks must not be negative, got {limit}")
+        return limit if count is None else min(count, limit)
 
     def check_index(self, split: str, index: object) -> int:
         """``index`` as a valid index of the split, or OptionError."""

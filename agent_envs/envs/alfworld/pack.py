@@ -228,6 +228,8 @@ class Pack:
                 if file.read(len(MAGIC)) != MAGIC:
                     raise ValueError("it does not begin like one")
                 (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+                if length > path.stat().st_size:
+                    raise ValueError("its header is longer than the file")
                 header = json.loads(lzma.decompress(file.read(length)))
             self.games: dict[str, tuple[int, int]] = {
                 k: tuple(v) for k, v in header["games"].items()
@@ -236,7 +238,15 @@ class Pack:
             self._sizes: list[int] = header["blocks"]
         except FileNotFoundError:
             raise DataError(f"no imported ALFWorld pack at {path}: {remedy}") from None
-        except (OSError, ValueError, KeyError, struct.error, lzma.LZMAError) as error:
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            struct.error,
+            lzma.LZMAError,
+        ) as error:
             raise DataError(f"{path} is no readable ALFWorld pack ({error}): {remedy}") from error
         self._first_block = len(MAGIC) + _LENGTH.size + length
         self._block = lru_cache(maxsize=4)(self._read_block)

@@ -1,0 +1,103 @@
+"""Layers import only what lies to their left; importing the package stays light."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PACKAGE = ROOT / "agent_envs"
+# layer -> top-level parts of agent_envs that it may import (besides itself)
+LAYERS = {
+    "core": set(),
+    "envs": {"core"},
+    "group": {"core"},
+    "agent": {"core", "group", "registration"},
+    "registration": {"core", "group"},
+    "evaluation": {"core", "group", "agent", "registration"},
+    "trajectories": {"core", "group", "agent", "registration"},
+    "cli": {"core", "envs", "group", "agent", "registration", "evaluation", "trajectories"},
+}
+OUTSIDE = {
+    "core": {"gymnasium", "numpy"},
+    "envs": {"gymnasium", "numpy"},
+    "group": {"gymnasium", "numpy", "multiprocess", "cloudpickle"},
+    "agent": {"numpy"},
+    "registration": {"gymnasium"},
+    "evaluation": {"numpy"},
+    "trajectories": {"gymnasium", "numpy"},
+    "cli": {"gymnasium", "numpy", "typer", "rich"},
+}
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Absolute names of all imported modules, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(PACKAGE).as_posix())
+def test_layers_only_look_left(path: Path):
+    import sys
+
+    layer = layer_of(path)
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "agent_envs":
+            if rest and rest[0] in LAYERS:
+                assert rest[0] == layer or rest[0] in LAYERS[layer], f"{layer} imports {name}"
+        else:
+            assert top in sys.stdlib_module_names or top in OUTSIDE[layer], f"{layer}: {name}"
+    if layer == "envs" and len(path.relative_to(PACKAGE).parts) > 2:
+        own = path.relative_to(PACKAGE).parts[1]
+        for name in imports(path):
+            if name.startswith("agent_envs.envs."):
+                assert name.split(".")[2] == own, f"{own} imports another environment: {name}"
+
+
+def test_every_part_has_a_layer():
+    parts = {layer_of(path) for path in MODULES}
+    assert parts == LAYERS.keys()
+
+
+def test_importing_is_light(run_python):
+    code = (
+        "import sys, agent_envs\n"
+        "heavy = {'torch', 'PIL', 'typer', 'rich', 'transformers', 'multiprocess', 'starlette'}\n"
+        "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
+    )
+    assert run_python(code).stdout.strip() == "[]"
+
+
+def test_importing_takes_hardly_longer_than_gymnasium(run_python):
+    """<= 1.3 x in CPU time, best of five fresh interpreters each (they share the machine)."""
+    code = "import time; t = time.process_time(); import {}; print(time.process_time() - t)"
+
+    def best(module: str) -> float:
+        return min(float(run_python(code.format(module)).stdout) for _ in range(5))
+
+    assert best("agent_envs") <= 1.3 * best("gymnasium")
+
+
+def test_no_library_module_prints_or_evaluates():
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("print", "eval", "exec", "hash"), path
+            if isinstance(node, ast.ExceptHandler):
+                assert node.type is not None, f"{path}: bare except"

@@ -1,0 +1,144 @@
+"""The command line, through its entry point."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from agent_envs.cli import main
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    """Runs a command; returns (exit code, standard output, standard error)."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str, keys: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["agent-envs", *arguments])
+        lines = iter(keys.splitlines())
+
+        def read(prompt: str = "") -> str:
+            try:
+                return next(lines)
+            except StopIteration:
+                raise EOFError from None
+
+        monkeypatch.setattr("builtins.input", read)
+        code: int | str | None = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+        streams = capsys.readouterr()
+        return int(code or 0), streams.out, streams.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["list"], ["info"], ["play"], ["rollout"], ["eval"], ["replay"], ["data"], ["data", "import"], ["bench"]]
+)  # fmt: skip
+def test_help_teaches(cli, arguments):
+    code, out, _ = cli(*arguments, "--help")
+    assert code == 0
+    assert "Usage" in out
+    assert len(out) > 300
+
+
+def test_list_and_info(cli):
+    rows = json.loads(cli("list", "--json")[1])
+    assert {"id", "about"} == rows[0].keys()
+    assert "AgentEnv/ALFWorld-v0" in cli("list")[1]
+    facts = json.loads(cli("info", "ALFWorld", "--json")[1])
+    assert facts["splits"] == {"train": None, "valid_seen": 140, "valid_unseen": 134}
+    assert "### Rewards" in facts["doc"]
+    assert "valid_unseen (134)" in cli("info", "AgentEnv/ALFWorld-v0")[1]
+    assert cli("--version")[1].strip() == "0.1.0"
+
+
+def test_play(cli):
+    code, out, _ = cli("play", "ALFWorld", "--difficulty", "toy", keys="2\n?\nnonsense\nq\n")
+    assert code == 0
+    assert "the expert: " in out
+    assert "Nothing happens." in out
+    assert "  1  You arrive at" in out
+    code, out, _ = cli("play", "ALFWorld", "--max-steps", "2", keys="1\n1\n1\n")
+    assert "Not solved; reward 0." in out
+    assert cli("play", "ALFWorld")[0] == 0  # the input ends at once
+
+
+def test_rollout_saves_and_replays(cli, tmp_path):
+    out_file = tmp_path / "runs" / "r.jsonl"
+    common = ["--groups", "2", "--group-size", "2", "-o", "difficulty=easy", "--max-steps", "30"]
+    code, out, err = cli("rollout", "ALFWorld", *common, "--out", str(out_file))
+    assert code == 0
+    assert "expert" in out
+    assert "100.0%" in out
+    files = sorted(p.name for p in out_file.parent.iterdir())
+    assert files == ["r-expert.jsonl", "r-random.jsonl"]
+    for name in files:
+        code, out, _ = cli("replay", str(out_file.parent / name))
+        assert (code, "all equal" in out) == (0, True)
+    report = json.loads(cli("rollout", "ALFWorld", *common, "-p", "random", "--json")[1])
+    assert report["policies"]["random"]["episodes"] == 4
+    broken = out_file.parent / files[0]
+    broken.write_text(broken.read_text().replace("You arrive at", "You fly to", 1))
+    code, out, _ = cli("replay", str(broken))
+    assert code == 1
+    assert "first difference: trajectory 0, step 1, observation" in out
+    assert cli("replay", str(broken), "--json")[0] == 1
+
+
+def test_eval(cli):
+    code, out, _ = cli("eval", "ALFWorld", "--episodes", "12")
+    assert code == 0
+    assert "100.0%" in out
+    report = json.loads(cli("eval", "ALFWorld", "-p", "random", "--episodes", "3", "--json")[1])
+    assert report["random"]["num_episodes"] == 3
+
+
+def test_bench(cli):
+    row = json.loads(cli("bench", "ALFWorld", "--seconds", "0.2", "--json")[1])
+    assert row["steps"] > 100
+    assert "steps per second" in cli("bench", "ALFWorld", "--seconds", "0.1", "--groups", "2")[1]
+
+
+def test_data(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_ENVS_CACHE", str(tmp_path / "cache"))
+    facts = json.loads(cli("data", "info", "alfworld", "--json")[1])
+    assert facts["in use"] == "embedded"
+    assert "absent" in facts["imported pack"]
+    code, _, err = cli("data", "import", "alfworld", str(tmp_path))
+    assert code == 2
+    assert "looked for json_2.1.1" in err
+    assert cli("data", "info", "nope")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info", "Nope"], "unknown environment 'Nope'; known: AgentEnv/ALFWorld-v0"),
+        (
+            ["rollout", "ALFWorld", "-p", "x"],
+            "unknown policy 'x'; valid: expert, random, openai:MODEL",
+        ),
+        (["rollout", "ALFWorld", "--split", "x"], "unknown split 'x'; valid: train"),
+        (["rollout", "ALFWorld", "--backend", "x"], "unknown backend 'x'; valid: inline, process"),
+        (["rollout", "ALFWorld", "-o", "x"], "--option needs KEY=VALUE"),
+        (["rollout", "ALFWorld", "-o", "no_such=1"], "no_such"),
+        (["rollout", "ALFWorld", "--data-dir", "/no/such"], "no folder at /no/such"),
+        (["rollout", "ALFWorld", "-p", "openai:m"], "OPENAI_BASE_URL"),
+        (["eval", "ALFWorld", "--split", "train"], "endless"),
+        (["replay", "/no/such"], "cannot read /no/such"),
+    ],
+)
+def test_errors_are_one_clear_line(cli, monkeypatch, arguments, message):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    code, _, err = cli(*arguments)
+    assert code == 2
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert "Traceback" not in err
