@@ -149,7 +149,9 @@ def test_code(text: str, action: str | None):
     assert parsed.valid == (action is not None)
 
 
-@pytest.mark.parametrize("parser", [TagParser(), JsonParser(), CodeParser()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "parser", [TagParser(), JsonParser(), CodeParser()], ids=lambda p: type(p).__name__
+)
 @settings(max_examples=300, deadline=None)
 @given(
     text=st.text(max_size=200)
@@ -178,7 +180,9 @@ def test_no_text_raises_and_flags_agree(parser, text: str):
     assert parsed.valid != bool(parsed.reason)
 
 
-@pytest.mark.parametrize("parser", [TagParser(), JsonParser(), CodeParser()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "parser", [TagParser(), JsonParser(), CodeParser()], ids=lambda p: type(p).__name__
+)
 @pytest.mark.parametrize(
     "text",
     ["<" * 100_000, "<think>" * 20_000, "<action>" * 20_000, "{" * 100_000, '{"a":' * 20_000,
@@ -191,7 +195,9 @@ def test_hostile_sizes_take_bounded_time(parser, text: str):
     assert time.process_time() - start < 5
 
 
-@pytest.mark.parametrize("parser", [TagParser(), JsonParser(), CodeParser()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "parser", [TagParser(), JsonParser(), CodeParser()], ids=lambda p: type(p).__name__
+)
 @given(action=st.text("abc {}\"'\\0123", min_size=1).map(str.strip).filter(bool))
 def test_format_is_read_back(parser, action: str):
     assert parser.parse(parser.format(action)).action == action

@@ -141,7 +141,9 @@ class TemplatePrompt:
 
     def build(self, view: View, past: Sequence[Shown]) -> Prompt:
         turns = self._turns(view.replica, past)
-        content = self._fitting(view, turns)
+        content = self._fill(view, turns, 0)
+        if self._budget is not None and not self._fits(content):
+            content = self._fitting(view, turns)
         return Prompt((*self._system, {"role": "user", "content": as_content(content)}), view)
 
     def render(self, view: View, dropped: int = 0) -> str | Parts:
@@ -173,9 +175,7 @@ class TemplatePrompt:
         )
 
     def _fitting(self, view: View, turns: list[str | Parts]) -> str | Parts:
-        content = self._fill(view, turns, 0)
-        if self._budget is None or self._fits(content):
-            return content
+        """Fewer turns, then a shortened observation."""
         # the most turns that fit: with more left out it only gets shorter
         low, high = 1, len(turns)
         while low <= high:

@@ -28,6 +28,7 @@ from agent_envs.core.tasks import TaskSet
 Obs = Any
 """Text (str), an image (uint8 array H x W x 3) or a dict of both."""
 
+_NO_INFO: Mapping[str, Any] = {}
 _STATE_MAGIC = b"AE1:"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -163,9 +164,9 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         """GiGPO's grouping key of the current state; by default the raw observation."""
         return str(self._last.observation)
 
-    def _extra_info(self) -> dict[str, Any]:
+    def _extra_info(self) -> Mapping[str, Any]:
         """Further ``info`` keys of this environment, always the same keys and types."""
-        return {}
+        return _NO_INFO
 
     # -- Gymnasium ------------------------------------------------------------------------------
 
@@ -327,7 +328,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
     def _info(self) -> dict[str, Any]:
         last = self._last
         score = last.score
-        return {
+        info = {
             "task": self.task,
             "task_id": self._task_id,
             "admissible_actions": self.admissible_actions(),
@@ -336,8 +337,9 @@ class AgentEnv(gymnasium.Env[Obs, str]):
             "won": last.won,
             "score": float(last.won if score is None else score),
             "steps": self._steps,
-            **self._extra_info(),
         }
+        info.update(self._extra_info())
+        return info
 
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__

@@ -7,6 +7,8 @@ encoded, of any length, and works with Gymnasium's batching, iterating and JSON 
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -46,9 +48,12 @@ class TextSpace(Text):
     """
 
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
-        super().__init__(
-            max_length=2**31 - 1, min_length=0, charset="".join(_SAMPLE_CHARACTERS), seed=seed
-        )
+        # Text builds tables of its characters, 6 kB a space: all text spaces share one set of them
+        self.__dict__.update(_tables())
+        Space.__init__(self, dtype=str, seed=seed)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TextSpace:
+        return TextSpace(deepcopy(self._np_random, memo))
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """A random short string; masks make no sense here and are refused."""
@@ -77,6 +82,11 @@ class TextSpace(Text):
 
     def __hash__(self) -> int:
         return 0  # all text spaces are equal
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, Any]:
+    return dict(vars(Text(max_length=2**31 - 1, min_length=0, charset="".join(_SAMPLE_CHARACTERS))))
 
 
 def _refuse(space: Space[Any], *_: Any) -> NoReturn:

@@ -89,10 +89,11 @@ class Knowledge:
             self.seen |= 1 << first
         elif verb in APPLIANCES:
             self._treat(verb, 1 << first)
+        # "use" commands name lamps, "take" commands (empty hands only) name contents
+        lamps, contents = game.flags["toggleable"], engine.contents
         for r in game.here[engine.location]:
-            # "use" commands name lamps, "take" commands (empty hands only) name contents
-            self.lamps |= engine.contents[r] & game.flags["toggleable"]
-            if engine.held < 0 and _accessible(engine, r):
+            self.lamps |= contents[r] & lamps
+            if engine.held < 0 and (not game.openable >> r & 1 or engine.opened >> r & 1):
                 self.seen |= 1 << r
 
     def _treat(self, verb: str, bit: int) -> None:
