@@ -18,6 +18,7 @@ from agent_envs.core.profile import DEFAULT_PROFILE, Profile, PromptSpec, Spec
 from agent_envs.core.seeding import keyed_seed
 from agent_envs.core.spaces import TextSpace, check_text
 from agent_envs.core.tasks import ListedTasks, TaskSet
+from agent_envs.core.visual import VisualEnv
 
 __all__ = [
     "DEFAULT_PROFILE",
@@ -42,6 +43,7 @@ __all__ = [
     "TaskSet",
     "TemplateError",
     "TextSpace",
+    "VisualEnv",
     "check_text",
     "keyed_seed",
 ]
