@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 BUILT_IN = {
     "AgentEnv/ALFWorld-v0": "agent_envs.envs.alfworld:ALFWorldEnv",
+    "AgentEnv/NumberLine-v0": "agent_envs.envs.cards:NumberLineEnv",
+    "AgentEnv/EZPoints-v0": "agent_envs.envs.cards:EZPointsEnv",
+    "AgentEnv/Points24-v0": "agent_envs.envs.cards:Points24Env",
+    "AgentEnv/Blackjack-v0": "agent_envs.envs.cards:BlackjackEnv",
+    "AgentEnv/Sokoban-v0": "agent_envs.envs.sokoban:SokobanEnv",
+}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {  # id -> (built-in id, its options)
+    f"AgentEnv/Sokoban-{side}x{side}-{boxes}box-v0": (
+        "AgentEnv/Sokoban-v0",
+        {"dim_room": (side, side), "num_boxes": boxes},
+    )
+    for side, boxes in ((6, 1), (6, 2), (7, 2), (8, 3), (10, 4))
 }
 _ids: list[str] = []
 
@@ -110,3 +122,5 @@ def __getattr__(name: str) -> Callable[..., GroupVectorEnv]:
 
 for _id, _entry_point in BUILT_IN.items():
     register(_id, _entry_point)
+for _id, (_base, _options) in VARIANTS.items():
+    register(_id, BUILT_IN[_base], **_options)

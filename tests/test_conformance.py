@@ -181,7 +181,7 @@ def test_any_text_is_a_valid_step(env_id: str, text: str):
     observation, reward, terminated, _, info = env.step(text)
     assert env.observation_space.contains(observation)
     if not info["is_action_valid"]:
-        assert reward == 0.0
+        assert reward <= 0.0
         assert not terminated
 
 

@@ -442,7 +442,9 @@ def test_environments_of_a_script_work_and_it_runs_once(tmp_path):
 
 def test_no_worker_survives_ctrl_c():
     code = (
-        "import agent_envs, multiprocess, sys\n"
+        "import agent_envs, signal\n"
+        # a shell's background jobs are started with Ctrl-C ignored, and so would this be
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from agent_envs import Process\n"
         "agent_envs.register('Test/Toy-v0', 'tests.toy:ToyEnv')\n"
         "group = agent_envs.make_group('Test/Toy-v0', 2, 1, backend=Process(2))\n"

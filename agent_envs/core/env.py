@@ -11,7 +11,7 @@ import json
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
@@ -24,6 +24,9 @@ from agent_envs.core.record import record
 from agent_envs.core.seeding import check_seed, fresh_seed, keyed_seed
 from agent_envs.core.spaces import TextSpace, check_text
 from agent_envs.core.tasks import TaskSet
+
+if TYPE_CHECKING:
+    from agent_envs.core.batch import BatchEnv
 
 Obs = Any
 """Text (str), an image (uint8 array H x W x 3) or a dict of both."""
@@ -158,6 +161,10 @@ class AgentEnv(gymnasium.Env[Obs, str]):
 
     def expert_action(self) -> str | None:
         """The scripted expert's next action, None where there is none."""
+        return None
+
+    def make_batch(self, num_envs: int) -> BatchEnv | None:
+        """Rows that are stepped by arrays, with this env's options; None where there are none."""
         return None
 
     def _anchor(self) -> str:

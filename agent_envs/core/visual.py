@@ -13,7 +13,6 @@ from agent_envs.core.errors import MissingExtra, one_of
 from agent_envs.core.spaces import TextSpace
 from agent_envs.core.tasks import TaskSet
 
-
 OBS_MODES = ("text", "image", "both")
 
 

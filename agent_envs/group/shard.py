@@ -8,6 +8,7 @@ from typing import Any
 
 from gymnasium.envs.registration import load_env_creator
 
+from agent_envs.core.batch import BatchEnv
 from agent_envs.core.env import AgentEnv
 from agent_envs.group.protocol import Definition, ResetRequest, Result, failure
 
@@ -116,11 +117,96 @@ class Shard:
             self._drop(index)
 
 
-class Inline(Shard):
-    """The default backend: all replicas in this process."""
+class BatchShard:
+    """Replicas as rows of a :class:`BatchEnv`; starts, states and experts go through one env."""
 
-    def __init__(self) -> None:
-        """Becomes a shard when started."""
+    def __init__(self, env: AgentEnv, batch: BatchEnv) -> None:
+        self._env, self.batch = env, batch
+
+    def reset(self, requests: Mapping[int, ResetRequest]) -> dict[int, Result]:
+        """Rows with the same request (a group) are started once and copied."""
+        results: dict[int, Result] = {}
+        started: dict[int, Result] = {}
+        for index, request in requests.items():
+            result = started.get(id(request))
+            if result is None:
+                result = started[id(request)] = self._start(request)
+            results[index] = result
+            if result.error is None:
+                self.batch.load(index, self._env)
+        return results
+
+    def _start(self, request: ResetRequest) -> Result:
+        try:
+            observation, info = self._env.reset(seed=request.seed, options=dict(request.options))
+        except Exception as error:
+            return failure(error)
+        return Result(observation, info)
+
+    def step(self, actions: Mapping[int, str]) -> dict[int, Result]:
+        raise NotImplementedError("the group env steps the batch itself")
+
+    def get_states(self, indices: Iterable[int]) -> dict[int, bytes | BaseException]:
+        states: dict[int, bytes | BaseException] = {}
+        for index in indices:
+            try:
+                self.batch.store(index, self._env)
+                states[index] = self._env.get_state()
+            except Exception as error:
+                states[index] = error
+        return states
+
+    def set_states(self, states: Mapping[int, bytes]) -> dict[int, Result]:
+        """All or nothing: states are tried before any row changes."""
+        for state in dict.fromkeys(states.values()):
+            self._env.set_state(state)
+        results: dict[int, Result] = {}
+        for index, state in states.items():
+            observation, info = self._env.set_state(state)
+            self.batch.load(index, self._env)
+            results[index] = Result(
+                observation, info, 0.0, self._env.terminated, self._env.truncated
+            )
+        return results
+
+    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | None]:
+        actions = {}
+        for index in indices:
+            self.batch.store(index, self._env)
+            actions[index] = self._env.expert_action()
+            self.batch.load(index, self._env)  # an expert may have made a plan
+        return actions
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class Inline:
+    """The default backend: all replicas in this process, by arrays where the env offers that."""
+
+    batch: BatchEnv | None = None
 
     def start(self, definition: Definition, num_envs: int, group_size: int) -> None:
-        Shard.__init__(self, definition)
+        env = make_env(definition)
+        self.batch = env.make_batch(num_envs)
+        self.shard: Shard | BatchShard = (
+            Shard(definition) if self.batch is None else BatchShard(env, self.batch)
+        )
+
+    def reset(self, requests: Mapping[int, ResetRequest]) -> dict[int, Result]:
+        return self.shard.reset(requests)
+
+    def step(self, actions: Mapping[int, str]) -> dict[int, Result]:
+        return self.shard.step(actions)
+
+    def get_states(self, indices: Iterable[int]) -> dict[int, bytes | BaseException]:
+        return self.shard.get_states(indices)
+
+    def set_states(self, states: Mapping[int, bytes]) -> dict[int, Result]:
+        return self.shard.set_states(states)
+
+    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | None]:
+        return self.shard.expert_actions(indices)
+
+    def close(self) -> None:
+        self.shard.close()

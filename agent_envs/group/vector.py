@@ -11,17 +11,16 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Tuple
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from agent_envs.core.batch import BatchEnv
 from agent_envs.core.env import Obs
 from agent_envs.core.errors import OptionError, StateNotPortable
-from agent_envs.core.info import INFO_KEYS
 from agent_envs.core.profile import Profile
 from agent_envs.core.seeding import check_seed, fresh_seed, keyed_seed
 from agent_envs.core.spaces import check_text
 from agent_envs.core.tasks import TaskSet
+from agent_envs.group.board import BatchBoard, Board
 from agent_envs.group.protocol import Backend, Definition, ResetRequest, Result
 from agent_envs.group.shard import Inline, make_env
-
-_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
 def _process() -> Backend:
@@ -91,20 +90,32 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self._episodes = [0] * num_groups
         self.group_seeds: list[int] = [0] * num_groups
         self.task_indices: list[int | None] = [None] * num_groups
-        self._results = [Result() for _ in range(self.num_envs)]
-        self.terminated = np.zeros(self.num_envs, np.bool_)
-        self.truncated = np.ones(
-            self.num_envs, np.bool_
-        )  # a never-reset replica counts as finished
         self.backend: Backend = backend
         backend.start(self.definition, self.num_envs, group_size)
+        self._batch: BatchEnv | None = getattr(backend, "batch", None)
+        self._board = (
+            Board(self.num_envs, self.single_observation_space)
+            if self._batch is None
+            else BatchBoard(self._batch, self.single_observation_space)
+        )
 
     # -- Gymnasium ---------------------------------------------------------------------------
 
     @property
+    def terminated(self) -> np.ndarray:
+        """Flags of all replicas, shape (num_envs,), bool."""
+        return self._board.terminated
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """Flags of all replicas, shape (num_envs,), bool; errors and "never reset" included."""
+        return self._board.truncated
+
+    @property
     def active(self) -> np.ndarray:
         """Which replicas can step, shape (num_envs,), bool."""
-        return ~(self.terminated | self.truncated)
+        active: np.ndarray = ~(self.terminated | self.truncated)
+        return active
 
     def reset(
         self,
@@ -129,8 +140,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             request = ResetRequest(self.group_seeds[g], start)
             for i in range(g * self.group_size, (g + 1) * self.group_size):
                 requests[i] = request
-        self._take(self.backend.reset(requests), fresh=True)
-        return self._observations(), self._infos(requests)
+        self._board.take(self.backend.reset(requests), fresh=True)
+        return self._board.observations(), self._board.infos(requests)
 
     def step(
         self, actions: Sequence[str | None]
@@ -146,14 +157,18 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         """
         if isinstance(actions, str) or len(actions) != self.num_envs:
             raise ValueError(f"expected {self.num_envs} actions, got {_length(actions)}")
-        chosen = {i: action for i, action in enumerate(actions) if action is not None}
-        results = self.advance(chosen)
         rewards = np.zeros(self.num_envs, np.float64)
-        for i, result in results.items():
-            rewards[i] = result.reward
+        touched: Iterable[int] = ()
+        if self._batch is not None:
+            self._step_batch(self._batch, actions, rewards)
+        else:
+            results = self.advance({i: a for i, a in enumerate(actions) if a is not None})
+            touched = results
+            for i, result in results.items():
+                rewards[i] = result.reward
         return (
-            self._observations(), rewards, self.terminated.copy(), self.truncated.copy(),
-            self._infos(results),
+            self._board.observations(), rewards, self._board.terminated.copy(), self._board.truncated.copy(),
+            self._board.infos(touched),
         )  # fmt: skip
 
     def advance(self, actions: Mapping[int, str]) -> dict[int, Result]:
@@ -164,17 +179,35 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         """
         for i, action in actions.items():
             check_text(action, f"action {i}")
-        finished = self.terminated | self.truncated
-        results = self.backend.step({i: a for i, a in actions.items() if not finished[i]})
-        self._take(results)
+        finished = (self.terminated | self.truncated).tolist()
+        chosen = {i: a for i, a in actions.items() if not finished[i]}
+        if self._batch is not None:
+            rewards = self._batch.step(list(chosen), list(chosen.values())).tolist()
+            results = {i: self._board.result(i) for i in chosen}
+            for result, reward in zip(results.values(), rewards, strict=True):
+                result.reward = reward
+            return results
+        results = self.backend.step(chosen)
+        self._board.take(results)
         return results
 
     def result(self, index: int) -> Result:
         """Where replica ``index`` stands: its last observation, info and flags (read-only)."""
-        return self._results[index]
+        return self._board.result(index)
 
     def close_extras(self, **kwargs: Any) -> None:
         self.backend.close()
+
+    def _step_batch(
+        self, batch: BatchEnv, actions: Sequence[str | None], rewards: np.ndarray
+    ) -> None:
+        """Step all rows that are active and have an action; rewards are written in place."""
+        for i, action in enumerate(actions):
+            if action is not None and type(action) is not str:
+                check_text(action, f"action {i}")
+        finished = (batch.terminated | batch.truncated).tolist()
+        rows = [i for i, action in enumerate(actions) if action is not None and not finished[i]]
+        rewards[rows] = batch.step(rows, [actions[i] for i in rows])  # type: ignore[misc]
 
     # -- states and experts ------------------------------------------------------------------
 
@@ -221,8 +254,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     # -- inside ------------------------------------------------------------------------------
 
     def _restore(self, states: dict[int, bytes]) -> tuple[tuple[Obs, ...], dict[str, Any]]:
-        self._take(self.backend.set_states(states), fresh=True)
-        return self._observations(), self._infos(states)
+        self._board.take(self.backend.set_states(states), fresh=True)
+        return self._board.observations(), self._board.infos(states)
 
     def _read_options(
         self, options: Mapping[str, Any] | None
@@ -289,70 +322,6 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             else:
                 assert self._root_seed is not None
                 self.group_seeds[g] = keyed_seed(self._root_seed, g, self._episodes[g])
-
-    def _take(self, results: Mapping[int, Result], fresh: bool = False) -> None:
-        """Remember where replicas stand. A failed one keeps its last observation and info."""
-        for i, result in results.items():
-            if result.error is not None:
-                last = Result() if fresh else self._results[i]
-                result.observation = self._blank() if last.observation is None else last.observation
-                result.info = last.info
-            self._results[i] = result
-            self.terminated[i], self.truncated[i] = result.terminated, result.truncated
-
-    def _blank(self) -> Obs:
-        from gymnasium.vector.utils import create_empty_array
-
-        blanks: Any = create_empty_array(self.single_observation_space, n=1)
-        return blanks[0]
-
-    def _observations(self) -> tuple[Obs, ...]:
-        return tuple(
-            [self._blank() if r.observation is None else r.observation for r in self._results]
-        )
-
-    def _infos(self, touched: Iterable[int]) -> dict[str, Any]:
-        """Gymnasium's vector infos: one array per key and a mask ``_key``."""
-        infos: dict[str, Any] = {}
-        rows = [result.info for result in self._results]
-        everyone = np.ones(self.num_envs, np.bool_)
-        for name, key in INFO_KEYS.items():
-            if key.sparse:
-                continue
-            column = np.empty(self.num_envs, _DTYPES.get(key.type, object))
-            column[:] = _cells([row.get(name, key.default) for row in rows])
-            infos[name], infos["_" + name] = column, everyone.copy()
-        own = dict.fromkeys(name for row in rows for name in row if name not in INFO_KEYS)
-        for name in own:
-            self._fill(infos, name, [(i, row[name]) for i, row in enumerate(rows) if name in row])
-        sources = [(i, rows[i]["data_source"]) for i in touched if "data_source" in rows[i]]
-        self._fill(infos, "data_source", sources)
-        errors = [
-            (i, self._results[i].error) for i in range(self.num_envs) if self._results[i].error
-        ]
-        self._fill(infos, "error", errors)
-        return infos
-
-    def _fill(self, infos: dict[str, Any], name: str, cells: list[tuple[int, Any]]) -> None:
-        if not cells:
-            return
-        column = np.zeros(self.num_envs, _DTYPES.get(type(cells[0][1]), object))
-        if column.dtype == object:
-            column[:] = None
-        mask = np.zeros(self.num_envs, np.bool_)
-        for i, value in cells:
-            column[i], mask[i] = value, True
-        infos[name], infos["_" + name] = column, mask
-
-
-def _cells(values: list[Any]) -> Any:
-    """A list that fills an object array cell by cell, even where the values are lists."""
-    if values and isinstance(values[0], str | bool | int | float):
-        return values
-    cells = np.empty(len(values), object)
-    for i, value in enumerate(values):
-        cells[i] = value
-    return cells
 
 
 def _length(actions: Any) -> str:

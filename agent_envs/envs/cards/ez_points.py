@@ -1,0 +1,84 @@
+"""``AgentEnv/EZPoints-v0``."""
+
+from __future__ import annotations
+
+import random
+from typing import ClassVar
+
+from agent_envs.core.profile import Profile
+from agent_envs.envs.cards.deck import RANKS, below, card_value, draw_card
+from agent_envs.envs.cards.points import PointsGame
+from agent_envs.envs.cards.profile import EZ_POINTS
+
+
+class EZPointsEnv(PointsGame):
+    """Make 12 of two cards, by sum or product.
+
+    ### Actions
+    The number of an unused card, ``+``, ``*`` (or U+00D7) and ``=``; blanks around them are ignored.
+    One action is one entry: ``10`` is the card 10, never 1; ``10+``, ``1 0`` and ``11`` are
+    nothing. Any other text, and a number that no unused card has, is refused: a counted turn that
+    appends a blank to the formula. An agent may answer in tags (the default) or in JSON
+    (``JsonParser``).
+
+    ### Observations
+    The cards with their numbers, the unused numbers and the formula so far (``_`` for a refused
+    entry): as text, as a picture of ``image_size`` pixels, or both (``obs_mode``).
+    ``info["formula"]`` is the formula as text with one blank per refused entry; ``cards``,
+    ``numbers`` (lists) and ``solvable`` (bool) describe the deal.
+
+    ### Rewards
+    ``=`` pays 10 if the formula makes 12 with both cards used, else -1. -1 for each refused entry,
+    and for any action when the formula is full; else 0. All times ``reward_scale``.
+
+    ### Start and end
+    ``reset(seed=s)`` plays the seed's task; ``options={"task_index": i}`` the i-th of the split;
+    ``options={"cards": ["H3", "D9"]}`` that deal (suit C D H S, rank A 2-9 T or 10 J Q K).
+    ``terminated`` at ``=``, ``truncated`` by the action after the sixth entry (or after
+    ``max_steps``). Formulas are exact: an operator must stand between two numbers, and a sign
+    before a number is refused, at ``=``, as no formula.
+
+    ### Arguments
+    * ``solvable_only``: True, the second card completes the first to 12 (by sum or by product, a
+      fair coin where both can); False, any two cards.
+    * ``treat_face_cards_as_10``: True; False, jack, queen and king are 11, 12 and 13.
+    * ``compat``: ``"original"`` allows a sign before a number, as the original's ``eval`` did.
+    * ``split``: ``train`` (endless) or ``test`` (200 deals of a stream of its own; with so few
+      pairs of cards they occur in ``train`` too).
+    * ``max_steps``: None, only the game's own limit (7).
+    * ``obs_mode``: ``text``, ``image`` or ``both``; ``image_size``: 300.
+    * ``reward_scale``, ``render_mode`` (``ansi``, ``rgb_array``, ``human``).
+
+    ### Data
+    None: deals are made from their number. After EZPoints of gym-cards (RL4VLM).
+
+    ### Versions
+    * v0: first version.
+    """
+
+    profile: ClassVar[Profile] = EZ_POINTS
+    game_key: ClassVar[int] = 0x455A
+    target: ClassVar[int] = 12
+    hand: ClassVar[int] = 2
+    keys: ClassVar[str] = "+*"
+    entries: ClassVar[int] = 5
+
+    def _draw(self, stream: random.Random) -> tuple[str, ...]:
+        faces_as_10 = self.treat_face_cards_as_10
+        ranks: dict[int, str] = {}
+        for rank in RANKS:
+            value = card_value("S" + rank, faces_as_10)
+            ranks[value] = ranks.get(value, "") + rank
+        firsts = [rank for value in ranks for rank in ranks[value] if _completing(value, ranks)]
+        first = draw_card(stream, firsts)
+        seconds = _completing(card_value(first, faces_as_10), ranks)
+        second = draw_card(stream, ranks[seconds[below(stream, len(seconds))]])
+        return first, second
+
+
+def _completing(value: int, numbers: dict[int, str]) -> list[int]:
+    """The numbers that make 12 with ``value``: by sum, by product."""
+    target = EZPointsEnv.target
+    by_sum = [target - value]
+    by_product = [target // value] if target % value == 0 else []
+    return [number for number in by_sum + by_product if number in numbers]
