@@ -151,14 +151,14 @@ def evaluate(
         env_options: the environment's options.
     """
     group = make_group(env_id, num_envs, 1, backend=backend, split=split, **env_options)
-    agent = AgentGroup(group, memory=memory, prompt=prompt, parser=parser, prefilled=prefilled)
-    with_experts(agent, policy)
     try:
+        agent = AgentGroup(group, memory=memory, prompt=prompt, parser=parser, prefilled=prefilled)
+        with_experts(agent, policy)
         panel = group.tasks.panel(split, 1, episodes)
         player = _Player(agent, policy, panel, seed)
         done = list(player.run(group.tasks.panel_size(split, episodes), on_episode))
     finally:
-        agent.close()
+        group.close()
     return Evaluation(env_id, split, sorted(done, key=lambda e: e.index))
 
 

@@ -49,6 +49,8 @@ def register(env_id: str, entry_point: str | type[AgentEnv], **kwargs: Any) -> N
         ValueError: the id is registered already with another entry point or other defaults.
     """
     known = registry.get(env_id)
+    if env_id not in _ids:
+        _ids.append(env_id)
     if known is not None:
         # a class defined in a script is a new object at each definition: compare names
         if _name(known.entry_point) == _name(entry_point) and known.kwargs == kwargs:
@@ -64,7 +66,6 @@ def register(env_id: str, entry_point: str | type[AgentEnv], **kwargs: Any) -> N
         vector_entry_point=f"{__name__}:{env_id}",
         kwargs=kwargs,
     )
-    _ids.append(env_id)
 
 
 def _name(entry_point: Any) -> str:

@@ -145,7 +145,7 @@ def read_trajectories(path: str | Path) -> TrajectoryFile:
                 found.steps.setdefault(row["trajectory"], []).append(row)
             else:
                 raise KeyError(row["record"])
-        except KeyError as error:
+        except (KeyError, TypeError) as error:
             raise DataError(f"{path}, line {number}: lacks or misnames {error}") from None
     return found
 
@@ -213,20 +213,31 @@ def replay(
         overrides: environment options that differ here, such as ``data_dir``.
     """
     content = read_trajectories(path)
-    definition = Definition(
-        gymnasium.spec(content.header["env_id"]), {**content.header["options"], **overrides}
-    )
-    env = make_env(definition)
+    env = make_env(_definition(path, content.header, overrides))
     steps = 0
     try:
         for done, trajectory in enumerate(content.starts, 1):
-            steps += _replay_one(env, content, trajectory)
+            try:
+                steps += _replay_one(env, content, trajectory)
+            except (LookupError, TypeError, ValueError) as error:
+                raise DataError(
+                    f"{path}: trajectory {trajectory} cannot be replayed ({error!r})"
+                ) from error
             on_trajectory(done, len(content.starts))
     except _Differs as found:
         return ReplayReport(len(content.starts), steps, found.difference)
     finally:
         env.close()
     return ReplayReport(len(content.starts), steps, None)
+
+
+def _definition(
+    path: str | Path, header: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> Definition:
+    try:
+        return Definition(gymnasium.spec(header["env_id"]), {**header["options"], **overrides})
+    except (LookupError, TypeError) as error:
+        raise DataError(f"{path}: its header names no environment ({error!r})") from error
 
 
 def _replay_one(env: AgentEnv, content: TrajectoryFile, trajectory: int) -> int:
@@ -253,6 +264,12 @@ def _replay_one(env: AgentEnv, content: TrajectoryFile, trajectory: int) -> int:
         check("next_observation", portable_observation(observation))
         compared += 1
     return compared
+
+
+def actions_of(content: TrajectoryFile, trajectory: int) -> list[str]:
+    """All actions of a trajectory from its reset on, those before a fork included."""
+    own = [row["action"] for row in content.steps.get(trajectory, ()) if row["error"] is None]
+    return _prelude(content, content.starts[trajectory]) + own
 
 
 def _prelude(content: TrajectoryFile, start: Mapping[str, Any]) -> list[str]:

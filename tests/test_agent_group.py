@@ -174,6 +174,78 @@ def test_an_env_that_raises_ends_in_a_step_with_its_error():
     assert len(turn.prompts) == 3
 
 
+def test_a_memory_that_raises_closes_its_replica_and_the_rest_stay_in_step():
+    def fragile(past):
+        if past and past[-1].replica == 1:
+            raise KeyError("lost")
+        return past
+
+    agent = toy(1, 3, memory=fragile)
+    agent.reset(seed=1)
+    turn = agent.step([say("wait")] * 3)
+    assert [p.view.replica for p in turn.prompts] == [0, 2]
+    assert [s.truncated for s in turn.steps] == [False, True, False]
+    assert "no prompt could be built: KeyError" in turn.steps[1].error
+    turn = agent.step([say("wait")] * 2)
+    assert [s.info["steps"] for s in turn.steps] == [2, 2]
+
+
+def test_an_expert_that_fails_closes_its_replica():
+    agent = toy(1, 3, expert=True)
+    agent.reset(seed=1)
+    turn = agent.step([say("wait"), say("confuse"), say("wait")])
+    assert [p.view.replica for p in turn.prompts] == [0, 2]
+    assert turn.steps[1].error == "expert: RuntimeError: the expert is confused"
+    agent.step(ExpertPolicy().act(turn.prompts))
+
+
+def test_forks_leave_out_an_answer_that_was_never_executed():
+    agent = toy(1, 2)
+    agent.reset(seed=1)
+    agent.step([say("a"), say("b")])
+    agent.step([Completion("", error="down"), say("c")])
+    (prompt,) = agent.fork(0, [1])
+    assert prompt.view.step == 1
+    assert len(agent.past(1)) == 1
+    assert agent.starts[prompt.view.trajectory].parent_steps == 1
+
+
+def test_completions_are_checked():
+    agent = toy(1, 3)
+    agent.reset(seed=1)
+    with pytest.raises(ValueError, match="must be a list, got one str"):
+        agent.step("abc")
+    with pytest.raises(
+        ValueError, match="completion 1 must be a str or a Completion, got NoneType"
+    ):
+        agent.step([say("wait"), None, say("wait")])
+    assert len(agent.waiting) == 3
+
+
+def test_an_async_policy_is_told_when_a_rollout_breaks_off():
+    class Counting:
+        def __init__(self):
+            self.held, self.cancelled = [], 0
+
+        def submit(self, prompts):
+            self.held += prompts
+
+        def collect(self):
+            return [(self.held.pop(), Completion(say("win")))]
+
+        def cancel(self):
+            self.held, self.cancelled = [], self.cancelled + 1
+
+    def boom(turn):
+        raise RuntimeError("broken off")
+
+    policy, agent = Counting(), toy(1, 3)
+    with pytest.raises(RuntimeError, match="broken off"):
+        agent.rollout(policy, seed=1, on_turn=boom)
+    assert (policy.held, policy.cancelled) == ([], 1)
+    assert len(agent.rollout(policy, seed=1).steps) == 3
+
+
 def test_templates_memory_and_parser_are_replaceable():
     agent = toy(
         1, 1, memory=memory.full(), parser=TagParser(tag="do"),

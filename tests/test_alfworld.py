@@ -384,7 +384,8 @@ def test_real_data_by_folder_variable_and_pack(download: Path, monkeypatch, tmp_
     assert all(i.startswith("train/") and not i.endswith("/") for i in ids)
     with pytest.raises(DataError, match="agent-envs data import alfworld"):
         make(data_dir="imported")
-    assert lib.import_folder(download) == {"train": 6, "valid_seen": 3, "valid_unseen": 2}
+    counts = {"train": 6, "valid_seen": 3, "valid_unseen": 2}
+    assert lib.import_folder(download) == (counts, {})
     by_pack = make(data_dir="imported")
     by_root = make(data_dir=str(download / "json_2.1.1"))
     for seed in range(8):
@@ -450,6 +451,65 @@ def test_games_are_skipped_with_a_count_and_a_reason(download: Path, caplog):
         "movable or sliced (not part of ALFWorld's text games)",
     }  # fmt: skip
     assert "skipped games" in caplog.text
+
+
+def test_odd_entries_are_skipped_not_fatal(download: Path):
+    train = download / "json_2.1.1" / "train"
+    real = next(train.glob("*/*"))
+    for name, target in (
+        ("dangling-1", "/no/such"),
+        ("loop-1", train / "loop-1" / "t" / "game.tw-pddl"),
+    ):
+        (train / name / "t").mkdir(parents=True)
+        (train / name / "t" / "game.tw-pddl").symlink_to(target)
+    (train / "up-1").symlink_to(train)
+    linked = download / "elsewhere"
+    real.parent.rename(linked)
+    (train / real.parent.name).symlink_to(linked)
+    tasks = lib.FolderTasks(download)
+    assert tasks.count("train") == 6
+    assert tasks.skipped == {"unreadable": 2}
+    cache = next((lib.cache_dir() / "alfworld").glob("index-*.json"))
+    for content in ('{"train/x": 3}', '{"train/x": [1, 2]}', "[]", "no json"):
+        cache.write_text(content)
+        assert lib.FolderTasks(download).count("train") == 6
+
+
+def test_relative_folders_survive_a_change_of_directory(download: Path, monkeypatch, tmp_path):
+    monkeypatch.chdir(download.parent)
+    env = make(data_dir=download.name)
+    monkeypatch.chdir("/")
+    env.reset(seed=3)
+    assert env.tasks.source == download.name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"grammar": 'Your task is to: \\x"'},
+        {"walkthrough": 5},
+        {"pddl_problem": 3},
+        {"grammar": None},
+    ],
+)
+def test_odd_game_files_are_data_errors(download: Path, change: dict):
+    path = next(download.glob("json_2.1.1/train/*/*/game.tw-pddl"))
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}))
+    with pytest.raises(DataError, match=r"game\.tw-pddl"):
+        make().reset(options={"game_file": path})
+    path.write_text("[" * 100_000)
+    with pytest.raises(DataError):
+        make().reset(options={"game_file": str(path) + ""})
+
+
+def test_without_a_home_there_is_still_a_cache_folder(run_python, monkeypatch):
+    code = (
+        "import os, pathlib; from agent_envs.core.files import cache_dir\n"
+        "for name in ('AGENT_ENVS_CACHE', 'XDG_CACHE_HOME'): os.environ.pop(name, None)\n"
+        "def none(): raise RuntimeError\n"
+        "pathlib.Path.home = none; print(cache_dir())"
+    )
+    assert run_python(code).stdout.strip().endswith("agent-envs")
 
 
 def test_the_index_is_cached_by_size_and_mtime(download: Path, monkeypatch):

@@ -73,8 +73,8 @@ def test_all_official_walkthroughs_win_with_every_command_admissible(official: P
 
 def test_packed_games_play_as_the_files_do(official: Path):
     """One import, then all recordings of official games from the pack."""
-    counts = import_folder(official)
-    assert counts == COUNTS
+    counts, skipped = import_folder(official)
+    assert (counts, skipped) == (COUNTS, {})
     tasks = open_tasks("imported", None)
     assert tasks.source == "imported"
     assert {split: tasks.count(split) for split in tasks.splits} == COUNTS

@@ -22,7 +22,7 @@ LAYERS = {
     "cli": {"core", "envs", "group", "agent", "registration", "evaluation", "trajectories"},
 }
 OUTSIDE = {
-    "core": {"gymnasium", "numpy"},
+    "core": {"gymnasium", "numpy", "PIL"},  # PIL only inside a function, see below
     "envs": {"gymnasium", "numpy"},
     "group": {"gymnasium", "numpy", "multiprocess", "cloudpickle"},
     "agent": {"numpy"},

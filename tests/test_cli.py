@@ -91,6 +91,77 @@ def test_rollout_saves_and_replays(cli, tmp_path):
     assert cli("replay", str(broken), "--json")[0] == 1
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"env_id": None},
+        {"options": 5},
+        {"seed": -1},
+        {"trajectory": [0]},
+        {"action": 3},
+        {"error": ...},
+    ],
+    ids=str,
+)
+def test_replaying_odd_rows_is_one_clear_line(cli, tmp_path, change):
+    path = tmp_path / "r.jsonl"
+    cli(
+        "rollout",
+        "ALFWorld",
+        "-p",
+        "random",
+        "--groups",
+        "1",
+        "--group-size",
+        "1",
+        "--out",
+        str(path),
+    )
+    ((key, value),) = change.items()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        if key in row:
+            row.pop(key)
+            if value is not ...:
+                row[key] = value
+    path.write_text("\n".join(map(json.dumps, rows)))
+    code, _, err = cli("replay", str(path))
+    assert code == 2
+    assert [line for line in err.splitlines() if line] == [err.strip()]
+    assert err.startswith("error: ")
+
+
+def test_render(cli, tmp_path):
+    from PIL import Image
+
+    start, strip, gif = (tmp_path / name for name in ("a.png", "new/strip.png", "a.gif"))
+    assert cli("render", "Sokoban", str(start), "--seed", "3")[0] == 0
+    assert Image.open(start).size == (192, 192)
+    assert (
+        cli("render", "Sokoban", str(strip), "--strip", "--policy", "random", "--steps", "4")[0]
+        == 0
+    )
+    assert Image.open(strip).size == (5 * 192 + 4 * 4, 192)
+    assert cli("render", "Sokoban", str(gif), "--seed", "3")[0] == 0
+    assert Image.open(gif).n_frames > 2
+    file = tmp_path / "r.jsonl"
+    cli(
+        "rollout",
+        "Sokoban",
+        "-p",
+        "expert",
+        "--groups",
+        "1",
+        "--group-size",
+        "2",
+        "--out",
+        str(file),
+    )
+    code, out, _ = cli("render", str(file), str(gif), "--trajectory", "1")
+    assert code == 0
+    assert cli("render", str(file), str(gif), "--trajectory", "9")[0] == 2
+
+
 def test_eval(cli):
     code, out, _ = cli("eval", "ALFWorld", "--episodes", "12")
     assert code == 0
@@ -131,6 +202,14 @@ def test_data(cli, tmp_path, monkeypatch):
         (["rollout", "ALFWorld", "--data-dir", "/no/such"], "no folder at /no/such"),
         (["rollout", "ALFWorld", "-p", "openai:m"], "OPENAI_BASE_URL"),
         (["eval", "ALFWorld", "--split", "train"], "endless"),
+        (["eval", "ALFWorld", "-o", "split=train"], "--split"),
+        (["rollout", "ALFWorld", "-o", "reward_scale=abc"], "could not convert"),
+        (["rollout", "ALFWorld", "-o", "num_groups=3"], "no option 'num_groups'"),
+        (["rollout", "ALFWorld", "-o", "backend=process"], "no option 'backend'"),
+        (["rollout", "ALFWorld", "--split", "train", "-o", "split=train"], "given twice"),
+        (["rollout", "ALFWorld", "--out", "/"], "/"),
+        (["render", "ALFWorld", "x.png"], "text only"),
+        (["render", "Sokoban", "x.jpg"], "valid: .png, .gif"),
         (["replay", "/no/such"], "cannot read /no/such"),
     ],
 )
@@ -141,4 +220,5 @@ def test_errors_are_one_clear_line(cli, monkeypatch, arguments, message):
     errors = [line for line in err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert message in errors[0]
+    assert err.strip() == errors[0].strip()  # no dead progress bar before it
     assert "Traceback" not in err

@@ -8,7 +8,7 @@ import pytest
 
 import agent_envs
 from agent_envs.agent import AgentGroup, Completion, ExpertPolicy, RandomPolicy, TagParser
-from agent_envs.core import DataError, ListedTasks, OptionError
+from agent_envs.core import DataError, ListedTasks, OptionError, PromptSpec, TemplateError
 from agent_envs.evaluation import wilson_interval
 from agent_envs.group import Process
 from agent_envs.trajectories import TrajectoryWriter, read_trajectories, replay
@@ -102,6 +102,21 @@ def test_wrong_arguments():
         agent_envs.evaluate(RandomPolicy(), ALFWORLD, split="train")
     with pytest.raises(OptionError, match="valid"):
         agent_envs.evaluate(RandomPolicy(), ALFWORLD, split="nope")
+
+
+def test_a_bad_prompt_leaves_no_worker_behind():
+    import multiprocess
+
+    before = set(multiprocess.active_children())
+    with pytest.raises(TemplateError):
+        agent_envs.evaluate(
+            RandomPolicy(),
+            "Test/Toy-v0",
+            split="test",
+            prompt=PromptSpec("{bad}"),
+            backend="process",
+        )
+    assert set(multiprocess.active_children()) <= before
 
 
 def test_panels():

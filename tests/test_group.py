@@ -14,7 +14,15 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import agent_envs
-from agent_envs.core import OptionError, StateError, StateNotPortable, TextSpace
+from agent_envs.core import (
+    AgentEnv,
+    ListedTasks,
+    OptionError,
+    Outcome,
+    StateError,
+    StateNotPortable,
+    TextSpace,
+)
 from agent_envs.group import GroupVectorEnv, Process
 from tests.conftest import ROOT
 from tests.toy import TASKS
@@ -280,6 +288,87 @@ def test_experts_are_asked_through_the_group(toy):
     assert group.expert_actions([0]) == {0: "win"}
 
 
+def test_an_expert_that_fails_closes_its_replica(toy):
+    group = toy()
+    assert group.expert_actions([0, 1]) == {0: None, 1: None}  # nothing started yet
+    group.reset(seed=1)
+    group.step(["wait", "confuse", *["wait"] * 6])
+    actions = group.expert_actions()
+    assert actions == {i: None if i == 1 else "wait" for i in range(8)}
+    assert group.truncated.tolist() == [i == 1 for i in range(8)]
+    _, _, _, _, infos = group.step(["wait"] * 8)
+    assert infos["error"][1] == "RuntimeError: the expert is confused"
+    assert infos["steps"][0] == 2
+    with pytest.raises(IndexError, match="replica 77"):
+        group.expert_actions([77])
+
+
+def test_after_close_every_call_says_so(toy):
+    group = toy()
+    group.reset(seed=1)
+    group.close()
+    for call in (
+        lambda: group.step(["wait"] * 8), group.reset, group.get_states, group.expert_actions,
+        lambda: group.fork(0, [1]), lambda: group.set_states([None] * 8), lambda: group.advance({}),
+    ):  # fmt: skip
+        with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+            call()
+
+
+def test_masked_seeds_keep_groups_apart(toy):
+    """F079, F086: whatever was masked before, groups that go on have seeds of their own."""
+    group = toy(4, 1)
+    mask = np.array([True, False, False, False])
+    group.reset(seed=[5, 6, 7, 8], options={"reset_mask": mask})
+    group.reset()
+    assert len(set(group.group_seeds)) == 4
+    group.reset(seed=7)
+    expected = list(group.group_seeds)
+    group.reset()
+    following = list(group.group_seeds)
+    group.reset(seed=7)
+    group.reset(seed=[5, 6, 7, 8], options={"reset_mask": mask})
+    assert group.group_seeds == [5, *expected[1:]]
+    group.reset()
+    assert group.group_seeds[1:] == following[1:]
+    assert group.group_seeds[0] not in (5, following[0])
+
+
+class Reuser(AgentEnv):
+    """F082: an environment that hands out one and the same array for ever."""
+
+    def __init__(self, **options):
+        super().__init__(ListedTasks({"train": ["a"]}), **options)
+        self.observation_space = gymnasium.spaces.Box(0, 255, (2, 2, 3), np.uint8)
+        self._buffer = np.zeros((2, 2, 3), np.uint8)
+
+    task = "count"
+
+    def _start(self, task_id, seed, options):
+        self._buffer[:] = 0
+        return self._buffer
+
+    def _act(self, action):
+        self._buffer += 1
+        return Outcome(self._buffer, terminated=action == "end")
+
+    def _snapshot(self):
+        return int(self._buffer[0, 0, 0])
+
+    def _restore(self, snapshot):
+        self._buffer[:] = snapshot
+        return self._buffer
+
+
+def test_reused_buffers_do_not_change_what_was_returned(toy):
+    agent_envs.register("Test/Reuser-v0", Reuser)
+    group = agent_envs.make_group("Test/Reuser-v0", 1, 2, backend=BACKENDS[toy.backend]())
+    seen = [group.reset(seed=1)[0]] + [group.step(["x", "end"])[0] for _ in range(3)]
+    assert [int(o[0][0, 0, 0]) for o in seen] == [0, 1, 2, 3]
+    assert [int(o[1][0, 0, 0]) for o in seen] == [0, 1, 1, 1]
+    group.close()
+
+
 def test_closing_twice_is_fine(toy):
     group = toy()
     group.reset(seed=1)
@@ -293,7 +382,13 @@ def test_closing_twice_is_fine(toy):
 def test_wrong_construction_lists_what_is_valid():
     with pytest.raises(OptionError, match="inline, process"):
         agent_envs.make_group("Test/Toy-v0", 1, 1, backend="ray2")
-    for numbers in ((0, 1), (1, 0), (1.5, 1), (-1, 1)):
+    for wrong in (None, Process, 5):
+        with pytest.raises(OptionError, match="unknown backend"):
+            agent_envs.make_group("Test/Toy-v0", 1, 1, backend=wrong)
+    with pytest.raises(OptionError, match="no AgentEnv"):
+        agent_envs.make_group("CartPole-v1", 1, 1)
+    assert agent_envs.make_group("Test/Toy-v0", np.int64(2), 1, max_steps=np.int64(3)).num_envs == 2
+    for numbers in ((0, 1), (1, 0), (1.5, 1), (-1, 1), (True, 1)):
         with pytest.raises(OptionError, match="positive integer"):
             agent_envs.make_group("Test/Toy-v0", *numbers)
     with pytest.raises(OptionError, match="valid: train, test"):
@@ -383,6 +478,94 @@ def test_a_replica_that_dies_or_hangs_does_not_take_its_shard_along():
     assert not group.truncated[1]
     group.reset()
     assert not group.truncated.any()
+    group.close()
+
+
+def kill_workers(group: GroupVectorEnv) -> None:
+    for worker in list(group.backend._workers.values()):
+        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.process.join(10)
+
+
+def test_a_worker_killed_while_idle_is_nobodys_fault():
+    group = agent_envs.make_group("Test/Toy-v0", 2, 2, backend=Process(2))
+    group.reset(seed=1)
+    group.step(["a", "b", "c", "d"])
+    kill_workers(group)
+    observations, _, _, truncated, infos = group.step(["wait"] * 4)
+    assert observations == ("said 2: wait",) * 4
+    assert not truncated.any()
+    states = group.get_states()
+    kill_workers(group)
+    assert group.get_states() == states
+    kill_workers(group)
+    assert group.expert_actions() == dict.fromkeys(range(4), "win")
+    kill_workers(group)
+    observations, infos = group.reset(seed=1)
+    assert "error" not in infos
+    group.close()
+
+
+def test_an_expert_that_kills_its_worker():
+    group = agent_envs.make_group("Test/Toy-v0", 1, 3, backend=Process(1))
+    group.reset(seed=1)
+    group.step(["wait", "murder", "wait"])
+    assert group.expert_actions() == {0: "wait", 1: None, 2: "wait"}
+    assert group.truncated.tolist() == [False, True, False]
+    group.close()
+
+
+class Unrepeatable(Reuser):
+    """Shows another text in every process."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.observation_space = TextSpace()
+
+    def _start(self, task_id, seed, options):
+        return f"pid {os.getpid()}"
+
+    def _act(self, action):
+        if action == "die":
+            os._exit(1)
+        return Outcome(f"pid {os.getpid()}")
+
+
+def test_replays_that_come_out_differently_are_not_trusted():
+    agent_envs.register("Test/Unrepeatable-v0", Unrepeatable)
+    group = agent_envs.make_group("Test/Unrepeatable-v0", 1, 2, backend=Process(1))
+    group.reset(seed=1)
+    group.step(["x", "x"])
+    _, _, _, truncated, infos = group.step(["die", "x"])
+    assert truncated.all()
+    assert "not repeatable" in infos["error"][1]
+    group.close()
+
+
+class Slow(Reuser):
+    def _act(self, action):
+        if action == "die":
+            os._exit(1)
+        time.sleep(0.25)
+        return super()._act(action)
+
+
+def test_the_time_limit_is_for_one_call_also_when_replaying():
+    agent_envs.register("Test/Slow-v0", Slow)
+    group = agent_envs.make_group("Test/Slow-v0", 1, 2, backend=Process(1, timeout=1))
+    group.reset(seed=1)
+    for _ in range(6):
+        group.step(["x", "x"])
+    _, _, _, truncated, infos = group.step(["die", "x"])
+    assert truncated.tolist() == [True, False]
+    group.close()
+
+
+def test_a_process_object_serves_one_group():
+    backend = Process(1)
+    group = agent_envs.make_group("Test/Toy-v0", 1, 1, backend=backend)
+    with pytest.raises(OptionError, match="another group"):
+        agent_envs.make_group("Test/Toy-v0", 1, 1, backend=backend)
     group.close()
 
 

@@ -150,6 +150,15 @@ def test_nobody_listens():
     assert "after 2 tries" in rollout.failures[0]
 
 
+def test_redirects_are_refused(serve):
+    """The key and the prompts go to base_url and nowhere else."""
+    other = serve(lambda *_: say("win"))
+    server = serve(lambda *_: (302, {"Location": other.url + "/chat/completions"}, b""))
+    rollout = toy().rollout(server.policy(api_key="secret"), seed=1)
+    assert "HTTP 302" in rollout.failures[0]
+    assert other.requests == []
+
+
 def test_a_slow_server_meets_the_timeout(serve):
     server = serve(lambda *_: time.sleep(1.5) or say("win"))
     start = time.monotonic()

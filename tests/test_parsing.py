@@ -186,8 +186,10 @@ def test_no_text_raises_and_flags_agree(parser, text: str):
 @pytest.mark.parametrize(
     "text",
     ["<" * 100_000, "<think>" * 20_000, "<action>" * 20_000, "{" * 100_000, '{"a":' * 20_000,
-     "```\n" * 20_000, "[" * 100_000, "<code>" + "(" * 50_000, " " * 1_000_000],
-    ids=range(9),
+     "```\n" * 20_000, "[" * 100_000, "<code>" + "(" * 50_000, " " * 1_000_000,
+     "<" + " " * 100_000, "<think>a</think><action>x<" + "\n" * 100_000 + "</action>",
+     "```" + " " * 100_000 + "!", "`" * 100_000 + "\n", "</" + "\t" * 100_000],
+    ids=range(14),
 )  # fmt: skip
 def test_hostile_sizes_take_bounded_time(parser, text: str):
     start = time.process_time()

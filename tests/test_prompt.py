@@ -226,6 +226,48 @@ def test_conversations_drop_whole_turns():
         ConversationPrompt(SPEC, max_prompt_chars=10).build(view(), ())
 
 
+def test_long_conversations_take_bounded_time():
+    import time
+
+    builder = ConversationPrompt(SPEC, max_prompt_chars=2000)
+    start = time.process_time()
+    conversation(builder, 300)
+    assert time.process_time() - start < 10  # cubic: minutes
+
+
+def test_conversations_with_a_window_keep_the_opening():
+    builder = ConversationPrompt(SPEC)
+    history: list[Step] = []
+    for i in range(6):
+        prompt = builder.build(view(i, f"o{i}"), history[-2:])
+        (step,) = past(1)
+        step.prompt, step.step, step.completion = prompt, i, Completion(f"c{i}")
+        history.append(step)
+    assert [m["role"] for m in prompt.messages] == ["user", "assistant"] * 2 + ["user"]
+    first = prompt.messages[0]["content"]
+    assert first.startswith("Task win. Now: o0.")
+    assert "(3 earlier turns left out to fit.)" in first
+    assert "Observation: o3" in first
+
+
+def test_images_are_counted_and_measured():
+    history = past(5)
+    for i, step in enumerate(history):
+        step.observation = {"image": picture(i), "text": "t"}
+    now = view(5, {"image": picture(9), "text": "now"})
+    for options in ({"max_images": 3}, {"max_pixels": 3 * 16}):
+        prompt = TemplatePrompt(SPEC, **options).build(now, history)
+        assert [int(i[0, 0, 0]) for i in prompt.images] == [3, 4, 9]
+        assert len(prompt.pil_images()) == 3
+        parts = [p for m in prompt.chat() for p in m["content"]]
+        assert sum(p["type"] == "image" for p in parts) == 3
+    prompt = TemplatePrompt(SPEC, history_images=False).build(now, history)
+    assert len(prompt.images) == 1
+    assert "[1: t -> act0]" in prompt.text
+    with pytest.raises(OptionError, match="max_images must be positive"):
+        TemplatePrompt(SPEC, max_images=0)
+
+
 # -- memories ------------------------------------------------------------------------------------------------
 
 

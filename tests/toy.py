@@ -59,4 +59,8 @@ class ToyEnv(AgentEnv):
         return ["wait", "win"]
 
     def expert_action(self):
+        if "confuse" in self._said:
+            raise RuntimeError("the expert is confused")
+        if "murder" in self._said:
+            os._exit(4)
         return "win" if len(self._said) >= 2 else "wait"

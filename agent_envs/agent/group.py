@@ -77,6 +77,7 @@ class AgentGroup:
         self._trajectory = [-1] * group.num_envs
         self._waiting: dict[int, Prompt] = {}
         self._new_trajectory = count()
+        self._unexecuted: set[int] = set()  # replicas whose last step was not the env's
         self.starts: dict[int, Start] = {}
         self.failures: dict[int, str] = {}
 
@@ -113,6 +114,8 @@ class AgentGroup:
         targets = list(targets)
         self.group.fork(source, targets)
         past, parent = self._past[source], self.starts[self._trajectory[source]]
+        if source in self._unexecuted:
+            past = past[:-1]  # its last answer closed it and never reached the env
         for i in targets:
             start = Start(
                 next(self._new_trajectory), parent.group, i, parent.seed, parent.options,
@@ -131,10 +134,12 @@ class AgentGroup:
             ValueError: the numbers of completions and prompts differ.
         """
         asked = self.waiting if prompts is None else list(prompts)
+        if isinstance(completions, str):
+            raise ValueError("completions must be a list, got one str")
         if len(completions) != len(asked):
             raise ValueError(f"expected {len(asked)} completions, got {len(completions)}")
         self._check_waiting(asked)
-        answers = [c if isinstance(c, Completion) else Completion(c) for c in completions]
+        answers = [_completion(i, c) for i, c in enumerate(completions)]
         parsed, actions = self._parse(asked, answers)
         results = self.group.advance(actions)
         experts = self._experts(results)
@@ -172,6 +177,7 @@ class AgentGroup:
         self._past[replica], self._trajectory[replica] = past, start.trajectory
         self._waiting.pop(replica, None)
         self.failures.pop(replica, None)
+        self._unexecuted.discard(replica)
         self.starts[start.trajectory] = start
 
     def _check_waiting(self, asked: Sequence[Prompt]) -> None:
@@ -213,6 +219,7 @@ class AgentGroup:
     ) -> Step:
         view = prompt.view
         if result is None:  # closed on this side: the env was not stepped
+            self._unexecuted.add(view.replica)
             result = Result(view.observation, dict(view.info), truncated=True, error=closed)
         if result.error is not None:
             self.failures[view.replica] = result.error
@@ -252,19 +259,32 @@ class AgentGroup:
         going = [i for i, r in results.items() if not (r.terminated or r.truncated)]
         return self.group.expert_actions(going) if going else {}
 
+    def _expert_failed(self, i: int) -> bool:
+        """Did asking the expert close the replica; then its episode ends here."""
+        error = self.group.result(i).error if self.expert else None
+        if error is not None:
+            self._end(i, f"expert: {error}")
+        return error is not None
+
     def _ask(self, i: int, expert_action: str | None) -> list[Prompt]:
         """The next prompt of an active replica; none where no prompt fits the budget."""
+        if self._expert_failed(i):
+            return []
         view = self._view(i, expert_action)
         try:
             prompt = self.builder.build(view, self.memory(self._past[i]))
         except PromptOverflow as error:
-            self._overflow(i, str(error))
+            self._end(i, str(error))
+            return []
+        except Exception as error:  # a memory or builder of the user's; the others go on
+            logger.exception("building the prompt of replica %d failed", i)
+            self._end(i, f"no prompt could be built: {type(error).__name__}: {error}")
             return []
         self._waiting[i] = prompt
         return [prompt]
 
-    def _overflow(self, replica: int, reason: str) -> None:
-        """No prompt fits: the episode ends here as truncated, on its last step if it has one."""
+    def _end(self, replica: int, reason: str) -> None:
+        """No prompt follows: the episode ends here as truncated, on its last step if it has one."""
         logger.warning("replica %d closed: %s", replica, reason)
         self.failures[replica] = reason
         past = self._past[replica]
@@ -294,3 +314,13 @@ class AgentGroup:
             format_action=self._format,
             expert_action=expert_action,
         )
+
+
+def _completion(index: int, answer: Completion | str) -> Completion:
+    if isinstance(answer, str):
+        return Completion(answer)
+    if not isinstance(answer, Completion):
+        raise ValueError(
+            f"completion {index} must be a str or a Completion, got {type(answer).__name__}"
+        )
+    return answer

@@ -24,7 +24,17 @@ from agent_envs.core.errors import OptionError
 
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _MAX_WAIT = 60.0  # seconds; also caps a server's Retry-After
-_NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
+_NETWORK_ERRORS = (OSError, http.client.HTTPException)  # URLError, timeouts and TLS are OSErrors
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: prompts and the key go to ``base_url`` and nowhere else."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 @dataclass(slots=True)
@@ -101,6 +111,12 @@ class OpenAIChatPolicy:
         done, _ = wait(self._running, return_when=FIRST_COMPLETED)
         return [(self._running.pop(future), future.result()) for future in done]
 
+    def cancel(self) -> None:
+        """Forget all submitted prompts; calls that run already end unheard."""
+        for future in self._running:
+            future.cancel()
+        self._running.clear()
+
     def close(self) -> None:
         """Drop calls that have not begun; wait for none."""
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -129,7 +145,7 @@ class OpenAIChatPolicy:
                 delay = _retry_after(error.headers)
             except _NETWORK_ERRORS as error:
                 reason, delay = f"{type(error).__name__}: {error}", None
-            except (ValueError, LookupError, TypeError) as error:
+            except Exception as error:  # whatever a server may send, it closes one replica only
                 return self._failed(f"unreadable reply: {type(error).__name__}: {error}")
             if attempt < self._retries:
                 with self._lock:
@@ -139,8 +155,14 @@ class OpenAIChatPolicy:
 
     def _post(self, body: bytes) -> Any:
         request = urllib.request.Request(self._url, body, self._headers)  # noqa: S310 - checked
-        with urllib.request.urlopen(request, timeout=self._timeout) as reply:  # noqa: S310
-            return json.loads(reply.read())
+        deadline = time.monotonic() + self._timeout
+        pieces = []
+        with _OPENER.open(request, timeout=self._timeout) as reply:
+            while piece := reply.read1(65536):
+                pieces.append(piece)
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no complete reply within {self._timeout:g} s")
+        return json.loads(b"".join(pieces))
 
     def _read(self, reply: Any) -> Completion:
         choice = reply["choices"][0]

@@ -61,7 +61,8 @@ def invalid(reason: str) -> ParsedAction:
 def _tag(name: str) -> re.Pattern[str]:
     # letter classes rather than IGNORECASE, which would cost the search its fast scan for "<"
     letters = "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else re.escape(c) for c in name)
-    return re.compile(f"[<\uff1c]\\s*([/\uff0f]?)\\s*{letters}\\s*[>\uff1e]")
+    # possessive blanks: a run of them must not be tried at every length
+    return re.compile(f"[<\uff1c]\\s*+([/\uff0f]?)\\s*+{letters}\\s*+[>\uff1e]")
 
 
 def cut_reasoning(text: str, tag: re.Pattern[str]) -> str:
@@ -177,7 +178,7 @@ class TagParser(_Parser):
         think, name = re.escape(self._think_name), re.escape(tag)
         inside = "[^<\uff1c]*"
         self._usual = re.compile(
-            f"\\s*<{think}>{inside}</{think}>\\s*<{name}>({inside})</{name}>\\s*"
+            f"\\s*+<{think}>{inside}+</{think}>\\s*+<{name}>({inside}+)</{name}>\\s*+"
         )
 
     def _plain(self, text: str) -> ParsedAction | None:
@@ -272,7 +273,7 @@ class CodeParser(_Parser):
         **options: see :class:`_Parser`.
     """
 
-    _fence = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+.-]*)[ \t]*$", re.MULTILINE)
+    _fence = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([\w+.-]*+)[ \t]*+$", re.MULTILINE)
 
     def __init__(self, *, tag: str = "code", **options: Any) -> None:
         super().__init__(**options)

@@ -41,41 +41,66 @@ class Budget:
     """How long a prompt may be.
 
     Args:
-        limit: in the units of ``count``.
+        limit: of the text (and images), in the units of ``count``; None for none.
         count: length of a text.
-        image_size: what one image costs.
+        image_size: what one image costs in those units.
+        max_images: number of images.
+        max_pixels: pixels of all images together.
     """
 
-    limit: int
+    limit: int | None = None
     count: Callable[[str], int] = len
     image_size: int = 0
-
-    @classmethod
-    def tokens(cls, limit: int, tokenizer: Any, image_size: int = 0) -> Budget:
-        """In tokens of ``tokenizer``: anything with ``encode(text)``, or a callable."""
-        encode = getattr(tokenizer, "encode", tokenizer)
-        return cls(limit, lambda text: len(encode(text)), image_size)
+    max_images: int | None = None
+    max_pixels: int | None = None
 
     def fits(self, content: str | Parts) -> bool:
         if isinstance(content, str):
-            return self.count(content) <= self.limit
+            return self.limit is None or self.count(content) <= self.limit
+        images = [part for part in content if not isinstance(part, str)]
+        if self.max_images is not None and len(images) > self.max_images:
+            return False
+        if self.max_pixels is not None and sum(map(pixels, images)) > self.max_pixels:
+            return False
+        if self.limit is None:
+            return True
         text = "".join(part for part in content if isinstance(part, str))
-        images = sum(not isinstance(part, str) for part in content)
-        return self.count(text) + images * self.image_size <= self.limit
+        return self.count(text) + len(images) * self.image_size <= self.limit
+
+
+def pixels(image: Any) -> int:
+    """Pixels of an array (height, width, ...) or a PIL image."""
+    if hasattr(image, "shape"):
+        return int(image.shape[0] * image.shape[1])
+    return int(image.width * image.height)
 
 
 def budget_of(
-    max_prompt_tokens: int | None, tokenizer: Any, max_prompt_chars: int | None, image_size: int
+    max_prompt_tokens: int | None = None,
+    tokenizer: Any = None,
+    max_prompt_chars: int | None = None,
+    **images: Any,
 ) -> Budget | None:
-    """A budget from a builder's options: tokens with a tokenizer, else characters."""
-    for name, value in (("tokens", max_prompt_tokens), ("chars", max_prompt_chars)):
-        if value is not None and value < 1:
-            raise OptionError(f"max_prompt_{name} must be positive, got {value}")
+    """A budget from a builder's options: tokens with a tokenizer, else characters; and images.
+
+    Args:
+        max_prompt_tokens: counted by ``tokenizer``: anything with ``encode(text)``, or a callable.
+        max_prompt_chars: without a tokenizer.
+        images: ``image_size``, ``max_images``, ``max_pixels`` of :class:`Budget`.
+    """
+    limits = {"max_prompt_tokens": max_prompt_tokens, "max_prompt_chars": max_prompt_chars}
+    for name, value in {**limits, **images}.items():
+        if value is not None and value < (name != "image_size"):
+            raise OptionError(f"{name} must be positive, got {value}")
+    images = {name: value for name, value in images.items() if value is not None}
     if max_prompt_tokens is not None:
         if tokenizer is None:
             raise OptionError("max_prompt_tokens needs a tokenizer (or use max_prompt_chars)")
-        return Budget.tokens(max_prompt_tokens, tokenizer, image_size)
-    return None if max_prompt_chars is None else Budget(max_prompt_chars, len, image_size)
+        encode = getattr(tokenizer, "encode", tokenizer)
+        return Budget(max_prompt_tokens, lambda text: len(encode(text)), **images)
+    if max_prompt_chars is not None or images.keys() & {"max_images", "max_pixels"}:
+        return Budget(max_prompt_chars, len, **images)
+    return None
 
 
 def observation_parts(observation: Obs) -> str | Parts:
@@ -113,9 +138,9 @@ class TemplatePrompt:
 
     Args:
         spec: templates; see :class:`~agent_envs.core.profile.PromptSpec`.
-        max_prompt_tokens: budget in tokens, with ``tokenizer``.
-        max_prompt_chars: budget in characters, without one.
-        image_size: what one image costs in that budget.
+        history_images: show the images of past steps too, or only their text.
+        budget: ``max_prompt_tokens`` with ``tokenizer``, or ``max_prompt_chars``; ``image_size``,
+            ``max_images``, ``max_pixels``. Over budget, the oldest turns go first, whole.
 
     Raises:
         TemplateError: a template names an unknown placeholder.
@@ -125,10 +150,8 @@ class TemplatePrompt:
         self,
         spec: PromptSpec,
         *,
-        max_prompt_tokens: int | None = None,
-        tokenizer: Any = None,
-        max_prompt_chars: int | None = None,
-        image_size: int = 0,
+        history_images: bool = True,
+        **budget: Any,
     ) -> None:
         self._first = Template(spec.first, PROMPT_NAMES)
         self._later = Template(spec.later or spec.first, PROMPT_NAMES)
@@ -136,7 +159,8 @@ class TemplatePrompt:
         self._system: tuple[Message, ...] = (
             ({"role": "system", "content": spec.system},) if spec.system else ()
         )
-        self._budget = budget_of(max_prompt_tokens, tokenizer, max_prompt_chars, image_size)
+        self._budget = budget_of(**budget)
+        self._history_images = history_images
         self._shown: dict[int, dict[int, tuple[Shown, str | Parts]]] = {}
 
     def build(self, view: View, past: Sequence[Shown]) -> Prompt:
@@ -166,9 +190,12 @@ class TemplatePrompt:
     def _show(self, item: Shown) -> str | Parts:
         if isinstance(item, Note):
             return item.text
+        observation = observation_parts(item.observation)
+        if not (self._history_images or isinstance(observation, str)):
+            observation = "".join(p for p in observation if isinstance(p, str)) or "(a picture)"
         return self._turn.fill(
             {
-                "observation": observation_parts(item.observation),
+                "observation": observation,
                 "action": item.action,
                 "step": str(item.step + 1),
             }
@@ -207,7 +234,7 @@ class TemplatePrompt:
         return self._fill(view, turns, dropped, cut_text(text, low))
 
     def _limit(self) -> int:
-        return self._budget.limit if self._budget else 0
+        return (self._budget.limit if self._budget else None) or 0
 
     def _fits(self, content: str | Parts) -> bool:
         if self._budget is None:
@@ -258,6 +285,7 @@ class ConversationPrompt:
     Args:
         spec: its ``first`` and ``system`` are used.
         turn: later user messages; placeholders as in the spec.
+        budget: as for :class:`TemplatePrompt`.
     """
 
     def __init__(
@@ -265,13 +293,12 @@ class ConversationPrompt:
         spec: PromptSpec,
         *,
         turn: str = "{omitted}Observation: {observation}\nAdmissible actions: [{admissible_actions}]",
-        max_prompt_tokens: int | None = None,
-        tokenizer: Any = None,
-        max_prompt_chars: int | None = None,
-        image_size: int = 0,
+        **budget: Any,
     ) -> None:
         self.memory: Memory = memories.full()
-        self._budget = budget_of(max_prompt_tokens, tokenizer, max_prompt_chars, image_size)
+        self._budget = budget_of(**budget)
+        self._has_system = bool(spec.system)
+        self._turns: dict[int, dict[int, tuple[Step, Message]]] = {}
         self._opening = TemplatePrompt(spec)
         self._next = TemplatePrompt(PromptSpec(first=turn))
 
@@ -282,17 +309,41 @@ class ConversationPrompt:
             if not self._fits(prompt.messages):
                 raise PromptOverflow("the first message alone exceeds the prompt budget")
             return prompt
-        for dropped in range(len(steps)):
-            messages = self._messages(view, steps, dropped)
-            if self._fits(messages):
-                return Prompt(messages, view)
-        raise PromptOverflow("the first and the current message alone exceed the prompt budget")
+        turns = self._rendered(view.replica, steps)
+        low, high = 0, len(steps)  # the fewest dropped turns that fit; all of them never does
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits(self._messages(view, steps, turns, middle)):
+                high = middle
+            else:
+                low = middle + 1
+        if low == len(steps):
+            raise PromptOverflow("the first and the current message alone exceed the prompt budget")
+        return Prompt(self._messages(view, steps, turns, low), view)
 
-    def _messages(self, view: View, steps: list[Step], dropped: int) -> tuple[Message, ...]:
-        messages: list[Message] = [*steps[0].prompt.messages, _reply(steps[0])]
-        for step in steps[1 + dropped :]:
-            messages += [self._turn(step.prompt.view, 0), _reply(step)]
+    def _rendered(self, replica: int, steps: list[Step]) -> list[Message]:
+        """The user message of each step but the first; rendered once per step."""
+        known = self._turns.get(replica, {})
+        turns = {id(s): known.get(id(s)) or (s, self._turn(s.prompt.view, 0)) for s in steps[1:]}
+        self._turns[replica] = turns
+        return [turns[id(step)][1] for step in steps[1:]]
+
+    def _messages(
+        self, view: View, steps: list[Step], turns: list[Message], dropped: int
+    ) -> tuple[Message, ...]:
+        messages = [*self._first_messages(steps[0]), _reply(steps[0])]
+        for step, turn in zip(steps[1 + dropped :], turns[dropped:], strict=True):
+            messages += [turn, _reply(step)]
         return (*messages, self._turn(view, dropped))
+
+    def _first_messages(self, step: Step) -> list[Message]:
+        """The episode's opening; a memory that starts later has its first turn joined to it."""
+        *system, first = step.prompt.messages[: 1 + self._has_system]
+        if step.step == 0:
+            return [*system, first]
+        parts = [*_content_parts(first["content"]), "\n\n" + omitted_note(step.step)]
+        parts += _content_parts(self._turn(step.prompt.view, 0)["content"])
+        return [*system, {"role": "user", "content": as_content(merge(parts))}]
 
     def _turn(self, view: View, dropped: int) -> Message:
         return {"role": "user", "content": as_content(self._next.render(view, dropped))}
@@ -302,12 +353,15 @@ class ConversationPrompt:
             return True
         parts: Parts = []
         for message in messages:
-            content = message["content"]
-            if isinstance(content, str):
-                parts.append(content)
-            else:
-                parts += [part.get("text", part.get("image")) for part in content]
+            parts += _content_parts(message["content"])
         return self._budget.fits(merge(parts))
+
+
+def _content_parts(content: Any) -> Parts:
+    """Message content as text and images."""
+    if isinstance(content, str):
+        return [content]
+    return [part["text"] if part["type"] == "text" else part["image"] for part in content]
 
 
 def _reply(step: Step) -> Message:

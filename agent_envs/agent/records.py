@@ -9,6 +9,7 @@ from typing import Any
 from agent_envs.core.actions import Actions
 from agent_envs.core.env import Obs
 from agent_envs.core.record import record
+from agent_envs.core.visual import pillow
 
 Message = Mapping[str, Any]
 """``{"role": ..., "content": str or parts}``; a part is ``{"type": "text", "text": str}`` or
@@ -60,6 +61,38 @@ class Prompt:
             for part in message["content"]
             if part["type"] == "image"
         ]
+
+    def pil_images(self) -> list[Any]:
+        """:attr:`images` as PIL images, as Hugging Face processors take them."""
+        return [as_pil(image) for image in self.images]
+
+    def chat(self) -> list[dict[str, Any]]:
+        """Messages as a Hugging Face processor's ``apply_chat_template`` takes them.
+
+        All contents are lists of parts; images are PIL images, one ``{"type": "image"}`` part each,
+        so placeholders and images cannot disagree. Text is never searched for placeholders.
+        """
+        return [
+            {
+                "role": message["role"],
+                "content": [
+                    part
+                    if part["type"] == "text"
+                    else {"type": "image", "image": as_pil(part["image"])}
+                    for part in _parts(message["content"])
+                ],
+            }
+            for message in self.messages
+        ]
+
+
+def as_pil(image: Any) -> Any:
+    """A PIL image of a uint8 array (height, width, 3); PIL images pass through."""
+    return pillow("PIL images").Image.fromarray(image) if hasattr(image, "shape") else image
+
+
+def _parts(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _content_text(content: Any) -> str:

@@ -21,7 +21,10 @@ class Policy(Protocol):
 
 @runtime_checkable
 class AsyncPolicy(Protocol):
-    """A policy that answers when it can: quick replicas go on while slow calls are under way."""
+    """A policy that answers when it can: quick replicas go on while slow calls are under way.
+
+    If it has ``cancel()``, that is called when a rollout is broken off with answers outstanding.
+    """
 
     def submit(self, prompts: Sequence[Prompt]) -> None:
         """Take on prompts without waiting."""
@@ -110,14 +113,18 @@ def _play_async(
     agent: AgentGroup, policy: AsyncPolicy, prompts: Sequence[Prompt]
 ) -> Iterator[Turn]:
     outstanding = len(prompts)
-    policy.submit(prompts)
-    while outstanding:
-        answered = policy.collect()
-        turn = agent.step([answer for _, answer in answered], [prompt for prompt, _ in answered])
-        more = yield turn
-        following = [*turn.prompts, *(more or ())]
-        policy.submit(following)
-        outstanding += len(following) - len(answered)
+    try:
+        policy.submit(prompts)
+        while outstanding:
+            answered = policy.collect()
+            turn = agent.step([a for _, a in answered], [prompt for prompt, _ in answered])
+            more = yield turn
+            following = [*turn.prompts, *(more or ())]
+            policy.submit(following)
+            outstanding += len(following) - len(answered)
+    finally:
+        if outstanding:
+            getattr(policy, "cancel", lambda: None)()
 
 
 def with_experts(agent: AgentGroup, policy: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from itertools import groupby
 from typing import Any
 
 from agent_envs.core.errors import TemplateError
@@ -70,11 +71,11 @@ class Template:
 def merge(pieces: Parts) -> str | Parts:
     """Join neighbouring texts; a plain ``str`` where nothing else is left."""
     merged: Parts = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
-        elif not isinstance(piece, str) or piece:
-            merged.append(piece)
+    for is_text, run in groupby(pieces, lambda piece: isinstance(piece, str)):
+        if not is_text:
+            merged += run
+        elif text := "".join(run):
+            merged.append(text)
     if all(isinstance(piece, str) for piece in merged):
         return "".join(merged)
     return merged

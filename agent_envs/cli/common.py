@@ -40,7 +40,7 @@ Options = Annotated[
     ),
 ]
 Backend = Annotated[str, typer.Option(help="inline (this process) or process (worker processes).")]
-Seed = Annotated[int, typer.Option(help="Seed; the same seed gives the same run.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same run.")]
 Policies = Annotated[
     list[str],
     typer.Option(
@@ -63,6 +63,7 @@ def full_id(name: str) -> str:
 
 
 def read_options(
+    env_id: str,
     split: str | None,
     difficulty: str | None,
     data_dir: str | None,
@@ -78,10 +79,16 @@ def read_options(
         key, equals, value = text.partition("=")
         if not equals:
             raise OptionError(f"--option needs KEY=VALUE, got {text!r}")
+        if key in found:
+            raise OptionError(f"option {key!r} is given twice")
         try:
             found[key] = json.loads(value)
         except ValueError:
             found[key] = value
+    valid = env_class(env_id).option_names()
+    for key in found:
+        if key not in valid:
+            raise OptionError(f"{env_id} has no option {key!r}; valid: {', '.join(valid)}")
     return found
 
 
@@ -111,13 +118,18 @@ def progress_bar(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )  # fmt: skip
-    with Progress(*columns, console=err, disable=quiet) as progress:
-        task = progress.add_task(label, total=total, note="")
+    progress = Progress(*columns, console=err, disable=quiet)
+    task = progress.add_task(label, total=total, note="")
 
-        def update(done: int, total: int | None = total, note: str = "") -> None:
-            progress.update(task, completed=done, total=total, note=note)
+    def update(done: int, total: int | None = total, note: str = "") -> None:
+        progress.start()  # not before something moves: an early error leaves no dead bar behind
+        progress.update(task, completed=done, total=total, note=note)
 
+    try:
         yield update
+    finally:
+        if progress.live.is_started:
+            progress.stop()
 
 
 def print_json(value: Any) -> None:

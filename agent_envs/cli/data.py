@@ -26,9 +26,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Which data: alfworld.
 def _import_alfworld(folder: Path, update: Callable[..., None]) -> dict[str, Any]:
     from agent_envs.envs.alfworld import library
 
-    counts = library.import_folder(folder, update)
+    counts, skipped = library.import_folder(folder, update)
     path = library.pack_path()
-    return {"path": str(path), "bytes": path.stat().st_size, "games": counts}
+    return {
+        "path": str(path), "bytes": path.stat().st_size, "games": counts, "skipped": skipped
+    }  # fmt: skip
 
 
 def _info_alfworld(data_dir: str | None) -> dict[str, Any]:
@@ -67,6 +69,8 @@ def import_data(
         return
     games = ", ".join(f"{split} {count}" for split, count in report["games"].items())
     out.print(f"{report['path']}: {report['bytes']:,} bytes, {games}", highlight=False)
+    for reason, count in report["skipped"].items():
+        out.print(f"left out: {count} games {reason}", highlight=False)
     out.print('use it with data_dir="imported"', highlight=False)
 
 

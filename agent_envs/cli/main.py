@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import gymnasium
 import typer
 
 import agent_envs
-from agent_envs.cli import data, runs, show
+from agent_envs.cli import data, render, runs, show
 from agent_envs.core.errors import AgentEnvError
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command("play")(show.play)
 app.command("rollout")(runs.rollout)
 app.command("eval")(runs.evaluate)
 app.command("replay")(runs.replay)
+app.command("render")(render.render)
 app.command("bench")(runs.bench)
 app.add_typer(data.app, name="data")
 
@@ -51,9 +53,17 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: errors of ours are one line and exit code 2."""
+    """Entry point: an error is one line and exit code 2 (a traceback with AGENT_ENVS_DEBUG=1)."""
     try:
         app()
     except (AgentEnvError, gymnasium.error.Error, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error), error)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        _fail(f"{type(error).__name__}: {error} (AGENT_ENVS_DEBUG=1 shows where)", error)
+
+
+def _fail(message: str, error: Exception) -> None:
+    if os.environ.get("AGENT_ENVS_DEBUG"):
+        raise error
+    typer.echo("error: " + " ".join(message.split()), err=True)
+    sys.exit(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ from agent_envs.cli.common import (
     progress_bar,
     read_options,
 )
+from agent_envs.core.errors import OptionError
 from agent_envs.registration import make_group
 
 Groups = Annotated[int, typer.Option(help="Number of groups; each has its own task.")]
@@ -40,21 +42,19 @@ Size = Annotated[int, typer.Option(help="Replicas per group, all from the same s
 NumEnvs = Annotated[int, typer.Option(help="Tasks in play at the same time.")]
 
 
-def _summary(rollout: Rollout) -> dict[str, Any]:
-    """Success over episodes, and over groups (any replica succeeded)."""
+def _summary(rollout: Rollout, episodes: int) -> dict[str, Any]:
+    """Success over all replicas (one that could not start has failed), and over groups."""
     last = [steps[-1] for steps in rollout.trajectories().values()]
-    won = [bool(step.info.get("won")) for step in last]
-    groups: dict[int, bool] = {}
-    for step, success in zip(last, won, strict=True):
-        groups[step.group] = groups.get(step.group, False) or success
-    low, high = evaluation.wilson_interval(sum(won), len(won))
+    solved = [step for step in last if step.info.get("won")]
+    low, high = evaluation.wilson_interval(len(solved), episodes)
+    groups = {start.group for start in rollout.starts.values()}
     return {
-        "episodes": len(last),
-        "success_rate": sum(won) / len(won) if won else 0.0,
+        "episodes": episodes,
+        "success_rate": len(solved) / episodes,
         "interval": [low, high],
-        "groups_solved": sum(groups.values()) / len(groups) if groups else 0.0,
-        "mean_reward": sum(step.reward for step in rollout.steps) / max(1, len(last)),
-        "mean_steps": len(rollout.steps) / max(1, len(last)),
+        "groups_solved": len({step.group for step in solved}) / max(1, len(groups)),
+        "mean_reward": sum(step.reward for step in rollout.steps) / episodes,
+        "mean_steps": len(rollout.steps) / episodes,
         "invalid_action_rate": float(
             np.mean([not s.action_valid for s in rollout.steps] or [False])
         ),
@@ -81,27 +81,32 @@ def rollout(
 ) -> None:
     """Play one episode per replica with each policy; compare them side by side."""
     name = full_id(env_id)
-    made = read_options(split, difficulty, data_dir, max_steps, options)
+    made = read_options(name, split, difficulty, data_dir, max_steps, options)
     chosen = [(policy, make_policy(policy, seed, name)) for policy in policies]
     rows: dict[str, dict[str, Any]] = {}
     for label, policy in chosen:
         agent = AgentGroup(make_group(name, groups, group_size, backend=backend, **made))
         try:
-            played = _play(agent, policy, label, seed, quiet=as_json)
-            rows[label] = _summary(played)
-            if out_file is not None:
-                path = out_file if len(chosen) == 1 else _labelled(out_file, label)
-                rows[label]["file"] = str(path)
-                with trajectories.TrajectoryWriter(
-                    path, agent.group.definition, label=label
-                ) as file:
+            path = out_file and (out_file if len(chosen) == 1 else _labelled(out_file, label))
+            with _writer(path, agent, label) as file:  # opened first: a bad path costs no play
+                played = _play(agent, policy, label, seed, quiet=as_json)
+                if file is not None:
                     file.write(played)
+            rows[label] = _summary(played, agent.group.num_envs)
+            if path is not None:
+                rows[label]["file"] = str(path)
         finally:
             agent.close()
     if as_json:
         print_json({"env_id": name, "seed": seed, "policies": rows})
         return
     _print_rollout(f"{name}: {groups} groups x {group_size}, seed {seed}", rows)
+
+
+def _writer(path: Path | None, agent: AgentGroup, label: str) -> Any:
+    if path is None:
+        return nullcontext()
+    return trajectories.TrajectoryWriter(path, agent.group.definition, label=label)
 
 
 def _labelled(path: Path, label: str) -> Path:
@@ -162,7 +167,9 @@ def evaluate(
 ) -> None:
     """Evaluate policies on every task of a split, each exactly once."""
     name = full_id(env_id)
-    made = read_options(None, difficulty, data_dir, max_steps, options)
+    made = read_options(name, None, difficulty, data_dir, max_steps, options)
+    if "split" in made:
+        raise OptionError("the split is named by --split")
     results: dict[str, evaluation.Evaluation] = {}
     for label in policies:
         policy = make_policy(label, seed, name)
@@ -226,7 +233,7 @@ def bench(
     env_id: EnvId,
     groups: Groups = 16,
     group_size: Size = 8,
-    seconds: Annotated[float, typer.Option(help="CPU seconds to measure for.")] = 3.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="CPU seconds to measure for.")] = 3.0,
     seed: Seed = 0,
     split: Split = None,
     difficulty: Difficulty = None,
@@ -240,7 +247,7 @@ def bench(
     agent = AgentGroup(
         make_group(
             name, groups, group_size, backend=backend,
-            **read_options(split, difficulty, data_dir, None, options),
+            **read_options(name, split, difficulty, data_dir, None, options),
         )
     )  # fmt: skip
     try:

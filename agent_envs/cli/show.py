@@ -67,7 +67,7 @@ def info(
     """Explain an environment: actions, observations, rewards, options, data."""
     name = full_id(env_id)
     env: AgentEnv = gymnasium.make(  # type: ignore[assignment]
-        name, **read_options(None, None, data_dir, None, options)
+        name, **read_options(name, None, None, data_dir, None, options)
     ).unwrapped
     facts = _facts(env)
     if as_json:
@@ -93,8 +93,9 @@ def play(
     options: Options = None,
 ) -> None:
     """Play in the terminal: type an action or its number, `?` for the expert's, `q` to stop."""
-    made = read_options(split, difficulty, data_dir, max_steps, options)
-    env: AgentEnv = gymnasium.make(full_id(env_id), **made).unwrapped  # type: ignore[assignment]
+    name = full_id(env_id)
+    made = read_options(name, split, difficulty, data_dir, max_steps, options)
+    env: AgentEnv = gymnasium.make(name, **made).unwrapped  # type: ignore[assignment]
     start = None if task_index is None else {"task_index": task_index}
     observation, facts = env.reset(seed=seed, options=start)
     total = 0.0

@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.seeding import np_random
 
-from agent_envs.core.errors import OptionError, StateError, one_of
+from agent_envs.core.errors import OptionError, StateError, one_of, positive
 from agent_envs.core.profile import DEFAULT_PROFILE, Profile
 from agent_envs.core.record import record
 from agent_envs.core.seeding import check_seed, fresh_seed, keyed_seed
@@ -56,6 +56,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         split: which split ``reset`` draws from.
         max_steps: actions after which an episode is truncated; None for no limit.
         reward_scale: factor on the original's reward.
+        difficulty, data_dir: None; environments with levels or outside data take them.
         render_mode: None or "ansi" (the last observation as text).
 
     ``reset(options=...)`` understands ``task_index`` and what ``start_options`` names.
@@ -100,11 +101,16 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         split: str = "train",
         max_steps: int | None = None,
         reward_scale: float = 1.0,
+        difficulty: str | None = None,
+        data_dir: Any = None,
         render_mode: str | None = None,
     ) -> None:
+        for name, value in (("difficulty", difficulty), ("data_dir", data_dir)):
+            if value is not None:  # environments that have these take them themselves
+                raise OptionError(f"{type(self).__name__} takes no {name}, got {value!r}")
         one_of("split", split, tasks.splits)
-        if max_steps is not None and (type(max_steps) is not int or max_steps < 1):
-            raise OptionError(f"max_steps must be a positive integer or None, got {max_steps!r}")
+        if max_steps is not None:
+            max_steps = positive("max_steps (or None)", max_steps)
         one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         self.tasks, self.split, self.max_steps = tasks, split, max_steps
         self.reward_scale, self.render_mode = float(reward_scale), render_mode
@@ -278,7 +284,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         content = self._read_state(state)
         before = dict(self.__dict__)
         try:
-            seed, steps = content["seed"], content["steps"]
+            seed, steps = check_seed(content["seed"]), content["steps"]
             self._begin(content["task"], seed, content["from"])
             observation = self._restore(content["game"])
             self._steps = _whole(steps)
@@ -286,7 +292,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
             won, valid, score = content["last"]
             self._last = Outcome(observation, 0.0, self.terminated, bool(won), bool(valid), score)
             self._running = not (self.terminated or self.truncated)
-            return observation, self._info()
+            return observation, {**self._info(), "data_source": self.tasks.source}
         except StateError:
             self.__dict__.update(before)
             raise
@@ -300,7 +306,10 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         try:
             if state[: len(_STATE_MAGIC)] != _STATE_MAGIC:
                 raise ValueError("it does not begin like a state")
-            content = json.loads(zlib.decompress(state[len(_STATE_MAGIC) :]))
+            inflate = zlib.decompressobj()
+            content = json.loads(inflate.decompress(state[len(_STATE_MAGIC) :]))
+            if inflate.unused_data or not inflate.eof:
+                raise ValueError("it has a wrong end")
             found = content["env"], content["version"]
         except Exception as error:
             raise StateError(f"{self._name()}: not a state of an agent env: {error}") from error

@@ -48,6 +48,13 @@ class MissingExtra(AgentEnvError, ImportError):
         super().__init__(f"{feature} needs an optional part: pip install 'agent-envs[{extra}]'")
 
 
+def positive(what: str, value: object) -> int:
+    """``value`` as an int; OptionError unless it is a positive integer (NumPy's count, bools not)."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 1:
+        raise OptionError(f"{what} must be a positive integer, got {value!r}")
+    return int(value)
+
+
 def one_of(what: str, value: object, valid: Iterable[object]) -> None:
     """Raise :class:`OptionError` unless ``value`` is one of ``valid``."""
     valid = list(valid)

@@ -12,7 +12,12 @@ def cache_dir() -> Path:
     given = os.environ.get("AGENT_ENVS_CACHE")
     if given:
         return Path(given).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    base = os.environ.get("XDG_CACHE_HOME")
+    if not base:
+        try:
+            base = str(Path.home() / ".cache")
+        except RuntimeError:  # no HOME and no passwd entry, as in some containers
+            base = tempfile.gettempdir()
     return Path(base) / "agent-envs"
 
 

@@ -69,15 +69,16 @@ class VisualEnv(AgentEnv):
 
     @abstractmethod
     def _picture(self) -> np.ndarray:
-        """The state as uint8 (height, width, 3); read-only, a new array whenever it changes."""
+        """The state as uint8 (height, width, 3); read-only where it is cached."""
 
     def _see(self) -> Obs:
         """The observation of the current state in the chosen mode."""
         if self.obs_mode == "text":
             return self._text()
-        if self.obs_mode == "image":
-            return self._picture()
-        return {"image": self._picture(), "text": self._text()}
+        picture = self._picture()
+        if not picture.flags.writeable:  # cached: what is handed out is the user's own
+            picture = picture.copy()
+        return picture if self.obs_mode == "image" else {"image": picture, "text": self._text()}
 
     def _anchor(self) -> str:
         return self._text()

@@ -138,11 +138,14 @@ class Process:
         self._payload = b""
         self._shard_of: list[int] = []
         self._journals: dict[int, Journal] = {}
+        self._last: dict[int, Any] = {}  # what each replica showed last, to check a replay
         self._lost: dict[int, str] = {}
 
     # -- the backend protocol ----------------------------------------------------------------
 
     def start(self, definition: Definition, num_envs: int, group_size: int) -> None:
+        if self._payload:
+            raise OptionError("this Process backend serves another group: make one for each")
         # cloudpickle (which Gymnasium brings) sends classes of __main__ by value; dill, which
         # multiprocess brings, loses the class cell that super() needs
         self._payload = cloudpickle.dumps(_by_value(definition))
@@ -191,9 +194,8 @@ class Process:
         found: dict[int, Any] = self._run("get_states", dict.fromkeys(indices))
         return {i: RuntimeError(s.error) if isinstance(s, Result) else s for i, s in found.items()}
 
-    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | None]:
-        found: dict[int, Any] = self._run("expert_actions", dict.fromkeys(indices))
-        return {i: None if isinstance(action, Result) else action for i, action in found.items()}
+    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | Result | None]:
+        return self._run("expert_actions", dict.fromkeys(indices))
 
     def close(self) -> None:
         workers, self._workers = self._workers, {}
@@ -243,6 +245,7 @@ class Process:
                 self._lost.setdefault(index, reply.error)
             elif journal is not None:
                 self._journals[index] = journal(index)
+                self._last[index] = reply.observation
 
     def _send(self, number: int, method: str, part: Mapping[int, Any]) -> None:
         if number not in self._workers:
@@ -253,12 +256,15 @@ class Process:
     def _collect(self, number: int, method: str, part: dict[int, Any]) -> dict[int, Any]:
         """One worker's replies; a replica that hangs or kills it is closed, the others go on."""
         replies: dict[int, Any] = {}
+        idle_deaths = 0
         while part:
             try:
                 replies.update(self._workers[number].receive())
                 break
             except WorkerDied as death:
                 blamed = [death.index] if death.index in part else list(part)
+                if death.index < 0 and not idle_deaths:
+                    blamed, idle_deaths = [], 1  # killed while idle: nobody's fault, ask again
                 for index in blamed:
                     part.pop(index)
                     replies[index] = failure(f"{method}: {death}")
@@ -281,7 +287,7 @@ class Process:
             self._workers[number] = worker = self._new_worker()
             worker.receive()
             journals = {
-                index: journal
+                index: (*journal, self._last[index])
                 for index, journal in self._journals.items()
                 if self._shard_of[index] == number and index not in skip
             }

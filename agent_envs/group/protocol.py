@@ -67,8 +67,8 @@ class Backend(Protocol):
     def set_states(self, states: Mapping[int, bytes]) -> dict[int, Result]:
         """Continue from states; a state that cannot be restored raises and changes nothing."""
 
-    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | None]:
-        """The scripted expert's next actions."""
+    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | Result | None]:
+        """The scripted expert's next actions; a failed Result where asking closed the replica."""
 
     def close(self) -> None:
         """Release everything; safe to repeat."""

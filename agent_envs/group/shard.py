@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any
 
+import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from agent_envs.core.batch import BatchEnv
-from agent_envs.core.env import AgentEnv
+from agent_envs.core.env import AgentEnv, Obs
+from agent_envs.core.errors import OptionError
 from agent_envs.group.protocol import Definition, ResetRequest, Result, failure
 
 
@@ -19,9 +22,22 @@ def make_env(definition: Definition) -> AgentEnv:
     creator: Any = spec.entry_point
     if isinstance(creator, str):
         creator = load_env_creator(creator)
-    env: AgentEnv = creator(**{**spec.kwargs, **definition.options})
+    env = creator(**{**spec.kwargs, **definition.options})
+    if not isinstance(env, AgentEnv):
+        raise OptionError(f"{spec.id} makes a {type(env).__name__}, which is no AgentEnv")
     env.spec = spec
     return env
+
+
+def owned(observation: Obs) -> Obs:
+    """The observation, copied where the environment could change it later (FIELD_CASES F082)."""
+    if isinstance(observation, str):
+        return observation
+    if isinstance(observation, np.ndarray):
+        return observation.copy() if observation.flags.writeable else observation
+    if isinstance(observation, dict):
+        return {key: owned(value) for key, value in observation.items()}
+    return deepcopy(observation)
 
 
 class Shard:
@@ -59,8 +75,8 @@ class Shard:
             try:
                 env = self._env(index)
                 observation, info = env.reset(seed=request.seed, options=dict(request.options))
-                results[index] = Result(observation, info)
-            except Exception as error:
+                results[index] = Result(owned(observation), info)
+            except (Exception, SystemExit) as error:
                 self._drop(index)
                 results[index] = failure(error)
         return results
@@ -71,8 +87,8 @@ class Shard:
             self._announce(index)
             try:
                 observation, reward, terminated, truncated, info = self.envs[index].step(action)
-                results[index] = Result(observation, info, reward, terminated, truncated)
-            except Exception as error:
+                results[index] = Result(owned(observation), info, reward, terminated, truncated)
+            except (Exception, SystemExit) as error:
                 self._drop(index)
                 results[index] = failure(error)
         return results
@@ -98,18 +114,25 @@ class Shard:
                 if env.started:
                     undo[index] = env.get_state()
                 observation, info = env.set_state(state)
-                results[index] = Result(observation, info, 0.0, env.terminated, env.truncated)
+                results[index] = Result(
+                    owned(observation), info, 0.0, env.terminated, env.truncated
+                )
         except Exception:
             for index, state in undo.items():
                 self.envs[index].set_state(state)
             raise
         return results
 
-    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | None]:
-        actions = {}
+    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | Result | None]:
+        actions: dict[int, str | Result | None] = {}
         for index in indices:
             self._announce(index)
-            actions[index] = self._env(index).expert_action()
+            try:
+                env = self._env(index)
+                actions[index] = env.expert_action() if env.started else None
+            except (Exception, SystemExit) as error:
+                self._drop(index)
+                actions[index] = failure(error)
         return actions
 
     def close(self) -> None:
@@ -169,12 +192,16 @@ class BatchShard:
             )
         return results
 
-    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | None]:
-        actions = {}
+    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | Result | None]:
+        actions: dict[int, str | Result | None] = {}
         for index in indices:
-            self.batch.store(index, self._env)
-            actions[index] = self._env.expert_action()
-            self.batch.load(index, self._env)  # an expert may have made a plan
+            try:
+                self.batch.store(index, self._env)
+                actions[index] = self._env.expert_action() if self._env.started else None
+                if self._env.started:
+                    self.batch.load(index, self._env)  # an expert may have made a plan
+            except Exception as error:
+                actions[index] = failure(error)
         return actions
 
     def close(self) -> None:
@@ -205,7 +232,7 @@ class Inline:
     def set_states(self, states: Mapping[int, bytes]) -> dict[int, Result]:
         return self.shard.set_states(states)
 
-    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | None]:
+    def expert_actions(self, indices: Iterable[int]) -> dict[int, str | Result | None]:
         return self.shard.expert_actions(indices)
 
     def close(self) -> None:

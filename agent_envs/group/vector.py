@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.spaces import Tuple
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agent_envs.core.batch import BatchEnv
 from agent_envs.core.env import Obs
-from agent_envs.core.errors import OptionError, StateNotPortable
+from agent_envs.core.errors import OptionError, StateNotPortable, positive
 from agent_envs.core.profile import Profile
 from agent_envs.core.seeding import check_seed, fresh_seed, keyed_seed
 from agent_envs.core.spaces import check_text
@@ -61,13 +62,14 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         backend: str | Backend = "inline",
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        for name, value in (("num_groups", num_groups), ("group_size", group_size)):
-            if type(value) is not int or value < 1:
-                raise OptionError(f"{name} must be a positive integer, got {value!r}")
-        if isinstance(backend, str):
-            if backend not in BACKENDS:
-                raise OptionError(f"unknown backend {backend!r}; valid: {', '.join(BACKENDS)}")
+        num_groups = positive("num_groups", num_groups)
+        group_size = positive("group_size", group_size)
+        if isinstance(backend, str) and backend in BACKENDS:
             backend = BACKENDS[backend]()
+        if isinstance(backend, str | type) or not hasattr(backend, "start"):
+            raise OptionError(
+                f"unknown backend {backend!r}; valid: {', '.join(BACKENDS)}, or a backend object"
+            )
         self.definition = Definition(spec, dict(options or {}))
         self.spec, self.num_groups, self.group_size = spec, num_groups, group_size
         self.num_envs = num_groups * group_size
@@ -85,8 +87,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.metadata = {**probe.metadata, "autoreset_mode": AutoresetMode.DISABLED}
         self.render_mode = probe.render_mode
         probe.close()
-        self._root_seed: int | None = None
-        self._group_roots: list[int] | None = None
+        # what the seeds of a group's episodes are keyed by: (seed, group), or (its own seed,)
+        self._roots: list[tuple[int, ...] | None] = [None] * num_groups
         self._episodes = [0] * num_groups
         self.group_seeds: list[int] = [0] * num_groups
         self.task_indices: list[int | None] = [None] * num_groups
@@ -131,6 +133,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             options: ``task_index`` (one per group, None allowed), ``reset_mask`` (bool per
                 replica, whole groups), and the environment's own start options for all groups.
         """
+        self._check_open()
         groups, indices, shared = self._read_options(options)
         self._seed_groups(seed, groups)
         requests = {}
@@ -157,6 +160,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         """
         if isinstance(actions, str) or len(actions) != self.num_envs:
             raise ValueError(f"expected {self.num_envs} actions, got {_length(actions)}")
+        self._check_open()
         rewards = np.zeros(self.num_envs, np.float64)
         touched: Iterable[int] = ()
         if self._batch is not None:
@@ -177,6 +181,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             ValueError: an action is no text; nothing is stepped.
         """
+        self._check_open()
         for i, action in actions.items():
             check_text(action, f"action {i}")
         finished = (self.terminated | self.truncated).tolist()
@@ -217,6 +222,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             StateNotPortable: the environment cannot save states, or a replica is closed.
         """
+        self._check_open()
         states = self.backend.get_states(range(self.num_envs))
         for i, state in states.items():
             if not isinstance(state, bytes):
@@ -229,16 +235,17 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             StateError: a state cannot be restored; no replica is changed.
         """
+        self._check_open()
         if len(states) != self.num_envs:
             raise ValueError(f"expected {self.num_envs} states, got {len(states)}")
         return self._restore({i: s for i, s in enumerate(states) if s is not None})
 
     def fork(self, source: int, targets: Iterable[int]) -> tuple[tuple[Obs, ...], dict[str, Any]]:
         """Copy the state of replica ``source`` to ``targets`` of the same group."""
+        self._check_open()
         targets = list(targets)
         for i in (source, *targets):
-            if not 0 <= i < self.num_envs:
-                raise IndexError(f"replica {i} is outside 0 to {self.num_envs - 1}")
+            self._check_index(i)
             if i // self.group_size != source // self.group_size:
                 raise ValueError(f"replica {i} is not in the group of replica {source}")
         (state,) = self.backend.get_states([source]).values()
@@ -247,9 +254,22 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         return self._restore(dict.fromkeys(targets, state))
 
     def expert_actions(self, indices: Iterable[int] | None = None) -> dict[int, str | None]:
-        """The scripted expert's actions for active replicas (None where it has none)."""
+        """The scripted expert's actions for active replicas (None where it has none).
+
+        A replica whose expert fails is closed as truncated, and its action is None.
+        """
+        self._check_open()
         asked = np.flatnonzero(self.active).tolist() if indices is None else list(indices)
-        return self.backend.expert_actions(asked)
+        for i in asked:
+            self._check_index(i)
+        found = self.backend.expert_actions(asked)
+        failed = {i: action for i, action in found.items() if isinstance(action, Result)}
+        self._board.take(failed)
+        return {i: None if isinstance(a, Result) else a for i, a in found.items()}
+
+    def _check_index(self, i: int) -> None:
+        if not 0 <= i < self.num_envs:
+            raise IndexError(f"replica {i} is outside 0 to {self.num_envs - 1}")
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -298,30 +318,28 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         return [int(g) for g in np.flatnonzero(chosen)]
 
     def _seed_groups(self, seed: int | Sequence[int] | None, groups: list[int]) -> None:
-        if seed is None:
-            if self._root_seed is None and self._group_roots is None:
-                self._root_seed = fresh_seed()
-        elif isinstance(seed, Sequence | np.ndarray):
+        """New seeds for ``groups``, from new roots or from those that they have."""
+        if isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str):
             if len(seed) != self.num_groups:
                 raise ValueError(f"a list of seeds needs one per group: {self.num_groups}")
             seeds = [check_seed(s) for s in seed]
-            roots = self._group_roots or [0] * self.num_groups
-            self._group_roots = [seeds[g] if g in groups else r for g, r in enumerate(roots)]
             for g in groups:
-                self._episodes[g], self.group_seeds[g] = 0, seeds[g]
+                self._roots[g], self._episodes[g], self.group_seeds[g] = (seeds[g],), 0, seeds[g]
             return
+        if seed is not None:
+            root = check_seed(seed)
+            self._np_random_seed = root
         else:
-            self._root_seed, self._group_roots = check_seed(seed), None
-            self._np_random_seed = self._root_seed
-            for g in groups:
-                self._episodes[g] = -1
+            root = fresh_seed() if any(self._roots[g] is None for g in groups) else 0
         for g in groups:
+            if seed is not None or self._roots[g] is None:
+                self._roots[g], self._episodes[g] = (root, g), -1
             self._episodes[g] += 1
-            if self._group_roots is not None:
-                self.group_seeds[g] = keyed_seed(self._group_roots[g], self._episodes[g])
-            else:
-                assert self._root_seed is not None
-                self.group_seeds[g] = keyed_seed(self._root_seed, g, self._episodes[g])
+            self.group_seeds[g] = keyed_seed(*(self._roots[g] or ()), self._episodes[g])
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"{self.definition.spec.id}: the group env is closed")
 
 
 def _length(actions: Any) -> str:

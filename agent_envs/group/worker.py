@@ -18,24 +18,36 @@ Journal = tuple[ResetRequest | bytes, list[str]]
 class WorkerShard(Shard):
     """A shard that can also bring replicas back after a restart."""
 
-    def replay(self, journals: Mapping[int, Journal]) -> dict[int, str | None]:
-        """Play journals again; answers an error text for each that could not be."""
+    def replay(
+        self, journals: Mapping[int, tuple[ResetRequest | bytes, list[str], Any]]
+    ) -> dict[int, str | None]:
+        """Play journals again up to their last observation.
+
+        Answers an error text for each that could not be, or that came out differently.
+        """
         outcome: dict[int, str | None] = {}
-        for index, (start, actions) in journals.items():
-            self._announce(index)
+        for index, (start, actions, last) in journals.items():
             try:
-                env = self._env(index)
-                if isinstance(start, bytes):
-                    env.set_state(start)
-                else:
-                    env.reset(seed=start.seed, options=dict(start.options))
-                for action in actions:
-                    env.step(action)
+                observation = self._replay_one(index, start, actions)
+                if encode(observation) != encode(last):
+                    raise RuntimeError("it came out differently; the environment is not repeatable")
                 outcome[index] = None
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._drop(index)
                 outcome[index] = f"{type(error).__name__}: {error}"
         return outcome
+
+    def _replay_one(self, index: int, start: ResetRequest | bytes, actions: list[str]) -> Any:
+        self._announce(index)
+        env = self._env(index)
+        if isinstance(start, bytes):
+            observation, _ = env.set_state(start)
+        else:
+            observation, _ = env.reset(seed=start.seed, options=dict(start.options))
+        for action in actions:
+            self._announce(index)  # the time limit is for one call, not for the whole journal
+            observation = env.step(action)[0]
+        return observation
 
 
 def encode(value: Any) -> bytes:

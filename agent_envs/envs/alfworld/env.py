@@ -26,6 +26,10 @@ from agent_envs.envs.alfworld.profile import PROFILE
 
 SUCCESS_REWARD = 10.0
 _ANNOTATION_KEY = 0xA770
+_RELEASES: dict[bool, Mapping[str, Any]] = {
+    False: {"release": "2.1.3"},
+    True: {"release": "2.1.1"},
+}
 
 
 class ALFWorldEnv(AgentEnv):
@@ -166,6 +170,10 @@ class ALFWorldEnv(AgentEnv):
         engine = self.engine
         view = (observation, str(engine.location), str(engine.held), *engine.admissible)
         return hashlib.blake2b("\x00".join(view).encode(), digest_size=16).hexdigest()
+
+    def _extra_info(self) -> Mapping[str, Any]:
+        """``release``: the command dialect, 2.1.3 (``move``) or 2.1.1 (``put``); F024."""
+        return _RELEASES[self.engine.game.legacy]
 
     def _snapshot(self) -> Any:
         observation = self._last.observation

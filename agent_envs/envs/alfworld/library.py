@@ -113,7 +113,7 @@ class FolderTasks(_RealTasks):
         if self.skipped:
             logger.info("%s: skipped games %s", self.root, self.skipped)
         super().__init__([i for i, status in statuses.items() if not status], str(self.root))
-        self.source = data_dir.resolve().name
+        self.source = data_dir.name
 
     def problem(self, task_id: str) -> Problem:
         path = self.root / task_id / GAME_FILE
@@ -165,7 +165,7 @@ def open_tasks(data_dir: str | Path | None, difficulty: str | None) -> AlfworldT
     if str(chosen) == "imported":
         path = pack_path()
         return _packed(path, path.stat().st_mtime_ns if path.exists() else 0)
-    return _folder(Path(chosen).expanduser())
+    return _folder(Path(chosen).expanduser().absolute())
 
 
 @lru_cache(maxsize=len(DIFFICULTIES))
@@ -241,19 +241,32 @@ def find_root(data_dir: Path) -> Path:
     return root
 
 
-def _game_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _game_files(root: Path) -> Iterator[tuple[str, os.stat_result | None]]:
+    """Task ids and file facts (None: unreadable) of all games; links are followed once."""
+    seen: set[tuple[int, int]] = set()
     for split in OFFICIAL_SPLITS:
-        for folder, _, files in os.walk(root / split):
+        for folder, subfolders, files in os.walk(root / split, followlinks=True):
+            here = os.stat(folder)
+            if (here.st_dev, here.st_ino) in seen:  # a link that leads back up
+                subfolders.clear()
+                continue
+            seen.add((here.st_dev, here.st_ino))
             if GAME_FILE in files:
                 task_id = Path(folder).relative_to(root).as_posix()
-                yield task_id, os.stat(os.path.join(folder, GAME_FILE))
+                try:
+                    yield task_id, os.stat(os.path.join(folder, GAME_FILE))
+                except OSError:
+                    yield task_id, None
 
 
 def _status(path: Path, task_id: str) -> str:
     """Why a game is left out; "" for one that can be played."""
     if "movable" in task_id or "Sliced" in task_id:
         return "movable or sliced (not part of ALFWorld's text games)"
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return "unreadable"
     if _UNSOLVABLE.search(content):
         return "marked unsolvable"
     start = content.find(b"(:goal")
@@ -274,8 +287,9 @@ def _index(root: Path) -> dict[str, str]:
     found: dict[str, list[object]] = {}
     for task_id, stat in _game_files(root):
         old = known.get(task_id)
-        if old is None or old[:2] != [stat.st_size, stat.st_mtime_ns]:
-            old = [stat.st_size, stat.st_mtime_ns, _status(root / task_id / GAME_FILE, task_id)]
+        facts = [-1, -1] if stat is None else [stat.st_size, stat.st_mtime_ns]
+        if not isinstance(old, list) or len(old) != 3 or old[:2] != facts:
+            old = [*facts, _status(root / task_id / GAME_FILE, task_id)]
         found[task_id] = old
     if found != known:
         try:
@@ -285,7 +299,7 @@ def _index(root: Path) -> dict[str, str]:
     return {task_id: str(row[2]) for task_id, row in found.items()}
 
 
-def _read_index(cache: Path) -> dict[str, list[object]]:
+def _read_index(cache: Path) -> dict[str, object]:
     try:
         content = json.loads(cache.read_bytes())
     except (OSError, ValueError):
@@ -295,13 +309,15 @@ def _read_index(cache: Path) -> dict[str, list[object]]:
 
 def import_folder(
     data_dir: Path, progress: Callable[[int, int], None] = lambda done, total: None
-) -> dict[str, int]:
-    """Pack all games of a download for ``data_dir="imported"``; returns games per split.
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Pack all games of a download for ``data_dir="imported"``.
+
+    Returns games per split, and the number of games left out by reason.
 
     Args:
         progress: called with (games read, games in all).
     """
-    tasks = FolderTasks(data_dir)
+    tasks = FolderTasks(data_dir.absolute())
     ids = [tasks.task_id(s, i) for s in tasks.splits for i in range(tasks.count(s) or 0)]
     skipped = Counter(tasks.skipped)
 
@@ -317,4 +333,5 @@ def import_folder(
                 yield task_id, replace(problem, annotations=tasks.annotations(task_id))
             progress(done, len(ids))
 
-    return write_pack(pack_path(), games(), skipped)
+    counts = write_pack(pack_path(), games(), skipped)
+    return counts, dict(skipped)

@@ -70,6 +70,15 @@ def read_game_file(path: str | Path) -> Problem:
     """
     path = Path(path)
     try:
+        return _read_problem(path)
+    except UnsupportedGame:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise UnsupportedGame(f"{path} is no ALFWorld game: {error!r:.200}") from error
+
+
+def _read_problem(path: Path) -> Problem:
+    try:
         content = json.loads(path.read_bytes())
         grammar, problem = content["grammar"], content["pddl_problem"]
     except (ValueError, KeyError, TypeError) as error:

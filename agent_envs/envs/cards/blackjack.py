@@ -198,7 +198,7 @@ class BlackjackEnv(CardGame):
 
     def _picture(self) -> np.ndarray:
         verdict = self._verdict() if self._over else ""
-        return blackjack_picture(self.image_size, self._player, self._shown(), verdict)
+        return blackjack_picture(self.image_size, self._player, self._shown(), verdict).copy()
 
     def _deal(self) -> list[Any]:
         return [*self._player[: -self._hits or None], *self._dealer[:2]]

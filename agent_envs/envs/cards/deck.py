@@ -66,14 +66,18 @@ def read_number(name: str, value: Any, low: int, high: int | None = None) -> int
 class Shoe:
     """Cards in the order in which they are drawn: the given ones first, then a keyed stream."""
 
-    __slots__ = ("_given", "_stream", "_taken")
+    __slots__ = ("_given", "_key", "_stream", "_taken")
 
     def __init__(self, given: Sequence[str], *key: int) -> None:
-        self._given = given
+        self._given, self._key = given, key
         self._taken = 0
-        self._stream = random.Random(keyed_seed(*key))
+        self._stream: random.Random | None = None  # made when first needed: half of a reset's time
 
     def take(self) -> str:
         """The next card; never runs out."""
         number, self._taken = self._taken, self._taken + 1
-        return self._given[number] if number < len(self._given) else draw_card(self._stream)
+        if number < len(self._given):
+            return self._given[number]
+        if self._stream is None:
+            self._stream = random.Random(keyed_seed(*self._key))
+        return draw_card(self._stream)

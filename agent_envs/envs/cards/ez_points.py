@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 from typing import ClassVar
 
 from agent_envs.core.profile import Profile
@@ -64,21 +65,22 @@ class EZPointsEnv(PointsGame):
     entries: ClassVar[int] = 5
 
     def _draw(self, stream: random.Random) -> tuple[str, ...]:
-        faces_as_10 = self.treat_face_cards_as_10
-        ranks: dict[int, str] = {}
-        for rank in RANKS:
-            value = card_value("S" + rank, faces_as_10)
-            ranks[value] = ranks.get(value, "") + rank
-        firsts = [rank for value in ranks for rank in ranks[value] if _completing(value, ranks)]
-        first = draw_card(stream, firsts)
-        seconds = _completing(card_value(first, faces_as_10), ranks)
-        second = draw_card(stream, ranks[seconds[below(stream, len(seconds))]])
-        return first, second
+        ranks, seconds = _choices(self.target, self.treat_face_cards_as_10)
+        first = draw_card(stream, [rank for n in seconds for rank in ranks[n]])
+        numbers = seconds[card_value(first, self.treat_face_cards_as_10)]
+        return first, draw_card(stream, ranks[numbers[below(stream, len(numbers))]])
 
 
-def _completing(value: int, numbers: dict[int, str]) -> list[int]:
-    """The numbers that make 12 with ``value``: by sum, by product."""
-    target = EZPointsEnv.target
-    by_sum = [target - value]
-    by_product = [target // value] if target % value == 0 else []
-    return [number for number in by_sum + by_product if number in numbers]
+@lru_cache(maxsize=2)
+def _choices(target: int, faces_as_10: bool) -> tuple[dict[int, str], dict[int, list[int]]]:
+    """The ranks of each number, and the numbers that complete each: by sum, by product."""
+    ranks: dict[int, str] = {}
+    for rank in RANKS:
+        number = card_value("S" + rank, faces_as_10)
+        ranks[number] = ranks.get(number, "") + rank
+    seconds = {}
+    for n in ranks:
+        wanted = [target - n] + ([target // n] if target % n == 0 else [])
+        if found := [number for number in wanted if number in ranks]:
+            seconds[n] = found
+    return ranks, seconds

@@ -130,7 +130,7 @@ class NumberLineEnv(CardGame):
 
     def _picture(self) -> np.ndarray:
         _, target, end = self._line
-        return number_line_picture(self.image_size, self._position, target, end)
+        return number_line_picture(self.image_size, self._position, target, end).copy()
 
     def _deal(self) -> list[Any]:
         return list(self._line)

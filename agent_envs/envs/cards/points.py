@@ -193,7 +193,7 @@ class PointsGame(CardGame):
         won = value == self.target and all(self._used)
         return points_picture(
             self.image_size, self.target, self._cards, self._used, self._formula, shown, won
-        )
+        ).copy()
 
     def _deal(self) -> list[Any]:
         return list(self._cards)

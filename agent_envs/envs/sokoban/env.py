@@ -118,7 +118,7 @@ class SokobanEnv(VisualEnv):
       a hash of its walls and targets, so splits share no floor plan.
     * ``dim_room`` (6, 6), ``num_boxes`` 1; or ``difficulty``: ``easy`` 6x6/1, ``medium`` 6x6/2,
       ``hard`` 8x8/3, ``expert`` 10x10/4.
-    * ``levels``: a file or folder of levels in XSB text (Boxoban and others) instead.
+    * ``levels`` or ``data_dir``: a file or folder of levels in XSB text (Boxoban and others) instead.
     * ``max_steps``: 30 for 1-2 boxes, 80 for 3, 120 for 4; generated rooms have a solution within it.
     * ``symbols``, ``tile_size`` (32), ``deadlock_info`` (adds ``info["deadlock"]``),
       ``count_noops=False`` (``still`` and invalid actions do not count, as in the original).
@@ -142,6 +142,7 @@ class SokobanEnv(VisualEnv):
         num_boxes: int | None = None,
         difficulty: str | None = None,
         levels: str | Path | None = None,
+        data_dir: str | Path | None = None,
         max_steps: int | str | None = "default",
         reward_scale: float = 1.0,
         obs_mode: str = "text",
@@ -157,7 +158,7 @@ class SokobanEnv(VisualEnv):
         size = _size(difficulty, dim_room, num_boxes)
         if max_steps == "default":
             max_steps = default_max_steps(size[2])
-        self.library = _library(levels, size, max_steps)
+        self.library = _library(levels or data_dir, size, max_steps)
         super().__init__(
             self.library,
             image_shape=(size[0] * tile_size, size[1] * tile_size),
