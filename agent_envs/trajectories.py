@@ -59,6 +59,7 @@ class TrajectoryWriter:
         self, path: str | Path, definition: Definition, *, label: str = "", prompts: bool = True
     ) -> None:
         self.path, self._prompts = Path(path), prompts
+        self._next = 0  # rollouts number their trajectories from 0, a file numbers on
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: TextIO = self.path.open("w", encoding="utf-8")
         self._write(
@@ -81,16 +82,24 @@ class TrajectoryWriter:
         self._file.close()
 
     def write(self, rollout: Rollout, label: str = "") -> None:
-        """All trajectories of a rollout, each with its start and then its steps."""
-        trajectories = rollout.trajectories()
-        for start in rollout.starts.values():
-            self._write(record="start", **asdict(start), label=label)
-            for step in trajectories.get(start.trajectory, ()):
-                self._write(record="step", **self._row(step))
+        """Add all trajectories of a rollout, each with its start and then its steps.
 
-    def _row(self, step: Step) -> dict[str, Any]:
+        Args:
+            label: goes into the starts, such as the name of the policy that played.
+        """
+        trajectories, first = rollout.trajectories(), self._next
+        for start in rollout.starts.values():
+            row = asdict(start)
+            for name in ("trajectory", "parent"):
+                row[name] = None if row[name] is None else row[name] + first
+            self._write(record="start", **row, label=label)
+            self._next = max(self._next, row["trajectory"] + 1)
+            for step in trajectories.get(start.trajectory, ()):
+                self._write(record="step", **self._row(step, first))
+
+    def _row(self, step: Step, first: int) -> dict[str, Any]:
         row = {
-            "trajectory": step.trajectory,
+            "trajectory": step.trajectory + first,
             "group": step.group,
             "replica": step.replica,
             "step": step.step,

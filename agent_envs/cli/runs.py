@@ -35,6 +35,7 @@ from agent_envs.cli.common import (
     read_options,
 )
 from agent_envs.core.errors import OptionError
+from agent_envs.group.vector import GroupVectorEnv
 from agent_envs.registration import make_group
 
 Groups = Annotated[int, typer.Option(help="Number of groups; each has its own task.")]
@@ -84,34 +85,26 @@ def rollout(
     made = read_options(name, split, difficulty, data_dir, max_steps, options)
     chosen = [(policy, make_policy(policy, seed, name)) for policy in policies]
     rows: dict[str, dict[str, Any]] = {}
-    for label, policy in chosen:
-        agent = AgentGroup(make_group(name, groups, group_size, backend=backend, **made))
-        try:
-            path = out_file and (out_file if len(chosen) == 1 else _labelled(out_file, label))
-            with _writer(path, agent, label) as file:  # opened first: a bad path costs no play
-                played = _play(agent, policy, label, seed, quiet=as_json)
+    group = make_group(name, groups, group_size, backend=backend, **made)
+    try:
+        with _writer(out_file, group) as file:  # opened first: a bad path costs no play
+            for label, policy in chosen:
+                played = _play(AgentGroup(group), policy, label, seed, quiet=as_json)
+                rows[label] = _summary(played, group.num_envs)
                 if file is not None:
-                    file.write(played)
-            rows[label] = _summary(played, agent.group.num_envs)
-            if path is not None:
-                rows[label]["file"] = str(path)
-        finally:
-            agent.close()
+                    file.write(played, label)
+    finally:
+        group.close()
     if as_json:
         print_json({"env_id": name, "seed": seed, "policies": rows})
         return
     _print_rollout(f"{name}: {groups} groups x {group_size}, seed {seed}", rows)
+    if out_file is not None:
+        out.print(f"trajectories: {out_file}", highlight=False)
 
 
-def _writer(path: Path | None, agent: AgentGroup, label: str) -> Any:
-    if path is None:
-        return nullcontext()
-    return trajectories.TrajectoryWriter(path, agent.group.definition, label=label)
-
-
-def _labelled(path: Path, label: str) -> Path:
-    plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)
-    return path.with_name(f"{path.stem}-{plain}{path.suffix}")
+def _writer(path: Path | None, group: GroupVectorEnv) -> Any:
+    return nullcontext() if path is None else trajectories.TrajectoryWriter(path, group.definition)
 
 
 def _play(agent: AgentGroup, policy: Any, label: str, seed: int, quiet: bool) -> Rollout:
@@ -143,8 +136,6 @@ def _print_rollout(title: str, rows: dict[str, dict[str, Any]]) -> None:
         )  # fmt: skip
     out.print(table)
     for row in rows.values():
-        if "file" in row:
-            out.print(f"trajectories: {row['file']}", highlight=False)
         if row["failures"]:
             err.print(f"{row['failures']} replica(s) were closed by an error; the file says why")
 
