@@ -23,7 +23,7 @@ SAYS = {
     "09_columns": "group 3: returns",
     "10_partial_steps": "6 of 6 replicas solved",
     "11_process_backend": "equal in process and inline",
-    "12_conversation": "Observation: ",
+    "12_images_in_prompts": "[(168, 168), (168, 168)]",
 }
 
 
