@@ -25,8 +25,11 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Best of the peer / best of ours."""
-        return None if self.peer is None else self.peer.best / self.ours.best
+        """How many times better our best is than the peer's."""
+        if self.peer is None:
+            return None
+        ratio = self.peer.best / self.ours.best
+        return 1 / ratio if self.ours.higher_is_better else ratio
 
 
 def machine() -> str:
@@ -55,7 +58,13 @@ def table(title: str, peer_name: str, rows: list[Row]) -> Table:
         cells = [row.name, row.unit, *_figures(row.ours)]
         if with_peer:
             cells += _figures(row.peer)
-            cells.append("" if row.ratio is None else f"{row.ratio:,.0f}x")
+            cells.append(
+                ""
+                if row.ratio is None
+                else f"{row.ratio:,.3g}x"
+                if row.ratio < 100
+                else f"{row.ratio:,.0f}x"
+            )
         made.add_row(*cells)
     return made
 
