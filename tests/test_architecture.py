@@ -19,6 +19,7 @@ LAYERS = {
     "registration": {"core", "group"},
     "evaluation": {"core", "group", "agent", "registration"},
     "trajectories": {"core", "group", "agent", "registration"},
+    "adapters": {"core", "group", "agent", "registration"},
     "cli": {"core", "envs", "group", "agent", "registration", "evaluation", "trajectories"},
 }
 OUTSIDE = {
@@ -29,6 +30,7 @@ OUTSIDE = {
     "registration": {"gymnasium"},
     "evaluation": {"numpy"},
     "trajectories": {"gymnasium", "numpy"},
+    "adapters": {"gymnasium", "numpy", "stable_baselines3", "torch"},
     "cli": {"gymnasium", "numpy", "typer", "rich"},
 }
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
@@ -68,6 +70,29 @@ def test_layers_only_look_left(path: Path):
         for name in imports(path):
             if name.startswith("agent_envs.envs."):
                 assert name.split(".")[2] == own, f"{own} imports another environment: {name}"
+
+
+TRAINERS = {  # part of trainers -> other parts, and outside packages, that it may import
+    "__init__": (set(), set()),
+    "gigpo": (set(), {"numpy", "rapidfuzz"}),
+    "trl_adapter": ({"gigpo"}, {"numpy"}),
+}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "trainers").rglob("*.py")), ids=lambda p: p.relative_to(ROOT).as_posix()
+)
+def test_trainers_look_left_too(path: Path):
+    import sys
+
+    part = path.relative_to(ROOT / "trainers").parts[0].removesuffix(".py")
+    parts, outside = TRAINERS[part]
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "trainers":
+            assert not rest or rest[0] in {part, *parts}, f"{part} imports {name}"
+        else:
+            assert top in sys.stdlib_module_names or top in {"agent_envs", *outside}, name
 
 
 def test_every_part_has_a_layer():

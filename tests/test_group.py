@@ -452,6 +452,16 @@ def test_text_spaces_batch_iterate_concatenate_and_go_to_json():
             )
 
 
+def test_gymnasiums_async_vector_env_says_what_to_do():
+    make = [lambda: gymnasium.make(ALFWORLD, difficulty="toy")] * 2
+    with pytest.raises(ValueError, match="shared_memory=False"):
+        gymnasium.vector.AsyncVectorEnv(make)
+    env = gymnasium.vector.AsyncVectorEnv(make, shared_memory=False)
+    observations, _ = env.reset(seed=[1, 1])
+    assert observations[0] == observations[1]
+    env.close()
+
+
 # -- the process backend's own ---------------------------------------------------------------------
 
 

@@ -12,8 +12,10 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
+from gymnasium.error import CustomSpaceError
 from gymnasium.spaces import Space, Text
 from gymnasium.spaces.utils import flatdim, flatten, flatten_space, unflatten
+from gymnasium.vector.utils.shared_memory import create_shared_memory
 
 _SAMPLE_CHARACTERS = tuple(
     "abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,'{}<>\n\u00e9\u6f22\U0001f600"
@@ -96,5 +98,12 @@ def _refuse(space: Space[Any], *_: Any) -> NoReturn:
     )
 
 
+def _refuse_shared_memory(space: Space[Any], *_: Any, **__: Any) -> NoReturn:
+    # what Gymnasium's AsyncVectorEnv turns into "use shared_memory=False"; without this it would
+    # try to reserve the longest text that there could be
+    raise CustomSpaceError("TextSpace has no fixed size, so it has no place in shared memory")
+
+
+create_shared_memory.register(TextSpace)(_refuse_shared_memory)
 for _utility in (flatdim, flatten, flatten_space, unflatten):
     _utility.register(TextSpace)(_refuse)
