@@ -78,6 +78,9 @@ def test_pictures_pass_the_checker_and_round_trip(env_id: str, obs_mode: str):
     observations, _ = group.reset(seed=1)
     assert group.observation_space.contains(observations)
     assert pickle.dumps(observations[0]) == pickle.dumps(observations[1])
+    shown = observations[0] if obs_mode == "image" else observations[0]["image"]
+    with pytest.raises(ValueError, match="read-only"):  # idle replicas show it again
+        shown[:] = 0
     agent = AgentGroup(group)
     prompt = agent.reset(seed=1)[0]
     assert len(prompt.images) == 1

@@ -556,15 +556,15 @@ class Slow(Reuser):
     def _act(self, action):
         if action == "die":
             os._exit(1)
-        time.sleep(0.25)
+        time.sleep(0.2)
         return super()._act(action)
 
 
 def test_the_time_limit_is_for_one_call_also_when_replaying():
     agent_envs.register("Test/Slow-v0", Slow)
-    group = agent_envs.make_group("Test/Slow-v0", 1, 2, backend=Process(1, timeout=1))
+    group = agent_envs.make_group("Test/Slow-v0", 1, 2, backend=Process(1, timeout=2.5))
     group.reset(seed=1)
-    for _ in range(6):
+    for _ in range(14):
         group.step(["x", "x"])
     _, _, _, truncated, infos = group.step(["die", "x"])
     assert truncated.tolist() == [True, False]

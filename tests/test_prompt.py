@@ -264,8 +264,25 @@ def test_images_are_counted_and_measured():
     prompt = TemplatePrompt(SPEC, history_images=False).build(now, history)
     assert len(prompt.images) == 1
     assert "[1: t -> act0]" in prompt.text
-    with pytest.raises(OptionError, match="max_images must be positive"):
-        TemplatePrompt(SPEC, max_images=0)
+    for wrong in (0, "2", True):
+        with pytest.raises(OptionError, match="max_images must be a positive integer"):
+            TemplatePrompt(SPEC, max_images=wrong)
+    for builder in (TemplatePrompt, ConversationPrompt):
+        with pytest.raises(TypeError, match="max_imges"):
+            builder(SPEC, max_imges=1)
+
+
+def test_conversations_may_leave_past_images_out():
+    for keep, images in ((True, 4), (False, 2)):  # the first message keeps its own
+        builder = ConversationPrompt(SPEC, history_images=keep)
+        history: list[Step] = []
+        for i in range(4):
+            prompt = builder.build(view(i, {"image": picture(i), "text": f"t{i}"}), history)
+            (step,) = past(1)
+            step.prompt, step.step = prompt, i
+            history.append(step)
+        assert len(prompt.images) == images
+        assert "t2" in prompt.text
 
 
 # -- memories ------------------------------------------------------------------------------------------------

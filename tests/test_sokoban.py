@@ -239,7 +239,7 @@ def test_rooms_come_from_their_seed_alone():
     expected = [generate.__wrapped__(6, 6, 2, "train", i, 30) for i in range(8)]
     random.seed(0)
     np.random.seed(0)
-    state = random.getstate()
+    state, numpy_state = random.getstate(), np.random.get_state()[1].tolist()
     found: dict[int, Room] = {}
     threads = [
         threading.Thread(
@@ -253,6 +253,7 @@ def test_rooms_come_from_their_seed_alone():
         thread.join()
     assert [found[i] for i in range(8)] == expected
     assert random.getstate() == state
+    assert np.random.get_state()[1].tolist() == numpy_state
 
 
 def test_a_group_generates_its_room_once(monkeypatch):
@@ -270,20 +271,119 @@ def test_a_group_generates_its_room_once(monkeypatch):
 
 
 def test_known_solutions_fit_the_limit():
-    """Every generated room can be won within max_steps."""
-    for boxes, side in ((1, 6), (2, 6)):
-        for room in rooms(side, boxes, 100):
-            assert len(solve_moves(room, room.player, room.boxes)) <= LIMITS[boxes]
+    """Every generated room of a named size can be won within the default limit."""
+    for side, boxes, count in ((6, 1, 100), (6, 2, 100), (8, 3, 20), (10, 4, 20)):
+        for room in rooms(side, boxes, count):
+            pushes = solve_pushes(room, room.player, room.boxes, weight=2, node_limit=10**5)
+            moves = expand(room, room.player, room.boxes, pushes)
+            if boxes <= 2:
+                moves = solve_moves(room, room.player, room.boxes)
+            # the known solution is the generator's own; the solver's is rarely longer
+            assert len(moves) <= LIMITS[boxes] + 10
+
+
+@pytest.mark.parametrize(
+    ("side", "boxes"), [(5, 1), (5, 2), (6, 4), (10, 16), (12, 25), (20, 20), (20, 81), (64, 3)]
+)
+def test_crowded_and_odd_sizes_are_dealt_within_bounds(side: int, boxes: int):
+    """F055: bounded by counts of states and plans; what is dealt is solvable and not solved."""
+    import time
+
+    begin = time.process_time()
+    room = generate.__wrapped__(side, side, boxes, "train", 0, rules.default_max_steps(boxes))
+    assert time.process_time() - begin < 60
+    assert room.boxes.bit_count() == room.targets.bit_count() == boxes
+    assert room.boxes != room.targets
+    assert not room.boxes >> room.player & 1
+
+
+def test_the_limit_does_not_change_the_rooms():
+    """An id names one room, whatever max_steps is; states cross over only where it is the same."""
+    short, long = make(max_steps=3, num_boxes=2), make(max_steps=None, num_boxes=2)
+    for seed in range(20):
+        assert short.reset(seed=seed)[0] == long.reset(seed=seed)[0]
+    state = short.get_state()
+    assert long.set_state(state)[0] == short.reset(seed=19)[0]
+
+
+STARRED = {
+    "room": {
+        "fixed": [
+            [0] * 6,
+            [0, 1, 1, 2, 1, 0],
+            [0, 1, 1, 1, 1, 0],
+            [0, 1, 2, 1, 1, 0],
+            [0, 1, 1, 1, 1, 0],
+            [0] * 6,
+        ],
+        "state": [
+            [0] * 6,
+            [0, 5, 4, 2, 1, 0],
+            [0, 1, 1, 1, 1, 0],
+            [0, 1, 3, 1, 1, 0],
+            [0, 1, 1, 1, 1, 0],
+            [0] * 6,
+        ],
+    }
+}
+
+
+def test_a_box_that_starts_on_its_target():
+    """The score counts it from the start, the reward as in the original from the first step."""
+    env = make(num_boxes=2)
+    _, info = env.reset(options=STARRED)
+    assert info["score"] == 0.5
+    assert env.step("still")[1] == -0.1
+    for backend in ("inline", Process(1)):
+        group = agent_envs.make_group(SOKOBAN, 1, 1, num_boxes=2, backend=backend)
+        env.reset(options=STARRED)
+        _, infos = group.reset(options=STARRED)
+        assert infos["score"][0] == 0.5
+        for action in ("still", "down", "up", "right"):
+            observation, reward, *_, info = env.step(action)
+            seen, rewards, *_, infos = group.step([action])
+            assert (seen[0], rewards[0], infos["score"][0]) == (observation, reward, info["score"])
+        group.close()
+
+
+def test_a_group_that_cannot_start_shows_nothing_of_its_past():
+    bad = {"room": {"fixed": [[0]], "state": [[0]]}}
+    seen = []
+    for backend in ("inline", Process(1)):
+        group = agent_envs.make_group(SOKOBAN, 2, 1, backend=backend)
+        mask = np.array([True, False])
+        _, infos = group.reset(seed=1, options={"reset_mask": mask})
+        before = {k: v.tolist() for k, v in infos.items()}
+        group.reset(seed=1)
+        group.step(["up", "down"])
+        observations, infos = group.reset(options={**bad, "reset_mask": mask})
+        assert observations[0] == ""
+        assert infos["steps"].tolist() == [0, 1]
+        assert "exactly one player" in infos["error"][0] or "rows" in infos["error"][0]
+        after = {k: v.tolist() for k, v in infos.items()}
+        seen.append((before, observations, after, group.expert_actions()))
+        group.close()
+    assert seen[0] == seen[1]
+
+
+def test_callers_may_change_their_lists_afterwards():
+    given = start(generate(6, 6, 1, "train", 0, 30))
+    env, other = make(), make()
+    observation, _ = env.reset(options=given)
+    state = env.get_state()
+    given["room"]["fixed"][2][2] = given["room"]["state"][2][2] = 0
+    assert env.get_state() == state
+    assert other.set_state(state)[0] == observation
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"dim_room": (4, 6)}, "height must be an integer of at least 5"),
-        ({"dim_room": (6, -1)}, "width must be"),
+        ({"dim_room": (6, -1)}, "width must be a positive integer"),
         ({"dim_room": 6}, "dim_room must be"),
         ({"dim_room": (100, 6)}, "at most 64x64"),
-        ({"num_boxes": 0}, "num_boxes must be"),
+        ({"num_boxes": 0}, "num_boxes must be a positive"),
         ({"num_boxes": 5}, "at most 4 boxes"),
         ({"difficulty": "x"}, "valid: easy"),
         ({"difficulty": "easy", "num_boxes": 1}, "either difficulty"),
@@ -291,6 +391,8 @@ def test_known_solutions_fit_the_limit():
         ({"obs_mode": "x"}, "valid: text, image, both"),
         ({"tile_size": 1}, "tile_size"),
         ({"levels": "/no/such"}, "nothing at"),
+        ({"deadlock_info": "yes"}, "must be True or False"),
+        ({"reward_scale": "a"}, "must be a number"),
     ],
 )
 def test_wrong_options(options: dict, message: str):
@@ -314,6 +416,8 @@ def test_explicit_rooms_are_checked():
         ({"room": {"fixed": fixed, "state": [[9] * 6] * 6}}, "codes are"),
         ({"room": {"fixed": fixed, "state": fixed}}, "exactly one player"),
         (start(ROOM), "one size"),
+        ({"room": {"fixed": [["a"]], "state": [["a"]]}}, "whole numbers"),
+        ({"room": {"fixed": fixed, "state": [[float("nan")] * 6] * 6}}, "whole numbers"),
     ):
         with pytest.raises(OptionError, match=message):
             env.reset(options=wrong)
@@ -421,6 +525,55 @@ def test_level_files_play(tmp_path: Path):
     assert other.step("right")[4]["won"]
     with pytest.raises(StateError):
         make().set_state(env.get_state())
+
+
+def test_levels_bring_their_own_size_and_limit(tmp_path: Path):
+    path = tmp_path / "mixed.txt"
+    large = rooms(10, 4, 3)
+    path.write_text("\n\n".join(map(level_text, large)) + "\n\n" + BOXOBAN)
+    env = make(levels=path)
+    assert env.max_steps == 120
+    for obs_mode in ("image", "both"):
+        env = make(data_dir=path, obs_mode=obs_mode, tile_size=8)
+        for index in range(5):
+            observation, _ = env.reset(options={"task_index": index})
+            assert env.observation_space.contains(observation)
+            assert env.observation_space.contains(env.step("left")[0])
+    agent = AgentGroup(agent_envs.make_group(SOKOBAN, 3, 1, levels=path))
+    rollout = agent.rollout(ExpertPolicy(), options={"task_index": [0, 1, 2]})
+    assert sum(s.terminated for s in rollout.steps) == 3
+
+
+def test_levels_refuse_options_that_shape_rooms(tmp_path: Path):
+    path = tmp_path / "levels.txt"
+    path.write_text(BOXOBAN)
+    for options in (
+        {"dim_room": (6, 6)}, {"num_boxes": 1}, {"difficulty": "easy"}, {"data_dir": path},
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match=r"leave it out|one of them"):
+            make(levels=path, **options)
+    with pytest.raises(OptionError, match="nothing at"):
+        make(levels="")
+    make(levels=path)
+    path.write_text(BOXOBAN + BOXOBAN)  # a changed file is read again
+    env = make(levels=path)
+    assert env.tasks.count("train") == 4
+    assert len({env.tasks.task_id("train", i) for i in range(4)}) == 4
+
+
+def test_odd_level_files(tmp_path: Path):
+    path = tmp_path / "odd.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + b"#####\r\n#@$.#\r\n#####\r\n")
+    assert make(levels=path).tasks.count("train") == 1
+    path.write_text("\t#####\n\t#@$.#\n\t#####\n")
+    assert make(levels=path).tasks.count("train") == 1
+    path.write_text("#####\n#x$.#\n#####\n#####\n")
+    path.write_text("#####\n#@$.#\n#x  #\n#####\n")
+    with pytest.raises(DataError, match=r"odd.txt, level 0, line 3: \['x'\] is no symbol"):
+        make(levels=path)
+    path.write_text(" $ . ####\n     #@ #\n     ####\n")
+    with pytest.raises(DataError, match="walled off"):
+        make(levels=path)
 
 
 def test_level_texts_round_trip():

@@ -8,7 +8,7 @@ the current observation only as a last resort and visibly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from agent_envs.agent import memory as memories
@@ -16,7 +16,7 @@ from agent_envs.agent.memory import Memory
 from agent_envs.agent.records import Message, Note, Prompt, Shown, Step, View
 from agent_envs.agent.template import Parts, Template, merge
 from agent_envs.core.env import Obs
-from agent_envs.core.errors import OptionError, PromptOverflow
+from agent_envs.core.errors import OptionError, PromptOverflow, positive
 from agent_envs.core.profile import PromptSpec
 
 _NOTHING: dict[int, Any] = {}
@@ -79,28 +79,31 @@ def budget_of(
     max_prompt_tokens: int | None = None,
     tokenizer: Any = None,
     max_prompt_chars: int | None = None,
-    **images: Any,
+    image_size: int | None = None,
+    max_images: int | None = None,
+    max_pixels: int | None = None,
 ) -> Budget | None:
     """A budget from a builder's options: tokens with a tokenizer, else characters; and images.
 
     Args:
         max_prompt_tokens: counted by ``tokenizer``: anything with ``encode(text)``, or a callable.
         max_prompt_chars: without a tokenizer.
-        images: ``image_size``, ``max_images``, ``max_pixels`` of :class:`Budget`.
+        image_size, max_images, max_pixels: see :class:`Budget`.
     """
-    limits = {"max_prompt_tokens": max_prompt_tokens, "max_prompt_chars": max_prompt_chars}
-    for name, value in {**limits, **images}.items():
-        if value is not None and value < (name != "image_size"):
-            raise OptionError(f"{name} must be positive, got {value}")
-    images = {name: value for name, value in images.items() if value is not None}
-    if max_prompt_tokens is not None:
-        if tokenizer is None:
-            raise OptionError("max_prompt_tokens needs a tokenizer (or use max_prompt_chars)")
-        encode = getattr(tokenizer, "encode", tokenizer)
-        return Budget(max_prompt_tokens, lambda text: len(encode(text)), **images)
-    if max_prompt_chars is not None or images.keys() & {"max_images", "max_pixels"}:
-        return Budget(max_prompt_chars, len, **images)
-    return None
+    tokens, chars, size, images, dots = (
+        None if value is None else positive(name, value)
+        for name, value in (
+            ("max_prompt_tokens", max_prompt_tokens), ("max_prompt_chars", max_prompt_chars),
+            ("image_size", image_size), ("max_images", max_images), ("max_pixels", max_pixels),
+        )
+    )  # fmt: skip
+    if tokens is not None and tokenizer is None:
+        raise OptionError("max_prompt_tokens needs a tokenizer (or use max_prompt_chars)")
+    if tokens is None and chars is None and images is None and dots is None:
+        return None
+    encode = getattr(tokenizer, "encode", tokenizer)
+    count = len if tokens is None else lambda text: len(encode(text))
+    return Budget(chars if tokens is None else tokens, count, size or 0, images, dots)
 
 
 def observation_parts(observation: Obs) -> str | Parts:
@@ -110,6 +113,14 @@ def observation_parts(observation: Obs) -> str | Parts:
     if isinstance(observation, dict):
         return merge([observation[key] for key in ("image", "text") if key in observation])
     return [observation]
+
+
+def without_images(observation: Obs) -> str:
+    """The text of an observation; ``(a picture)`` where there is none."""
+    parts = observation_parts(observation)
+    if isinstance(parts, str):
+        return parts
+    return "".join(part for part in parts if isinstance(part, str)) or "(a picture)"
 
 
 def as_content(parts: str | Parts) -> Any:
@@ -191,8 +202,8 @@ class TemplatePrompt:
         if isinstance(item, Note):
             return item.text
         observation = observation_parts(item.observation)
-        if not (self._history_images or isinstance(observation, str)):
-            observation = "".join(p for p in observation if isinstance(p, str)) or "(a picture)"
+        if not self._history_images:
+            observation = without_images(item.observation)
         return self._turn.fill(
             {
                 "observation": observation,
@@ -284,6 +295,7 @@ class ConversationPrompt:
 
     Args:
         spec: its ``first`` and ``system`` are used.
+        history_images: keep the images of past turns (the first message keeps its own).
         turn: later user messages; placeholders as in the spec.
         budget: as for :class:`TemplatePrompt`.
     """
@@ -292,6 +304,7 @@ class ConversationPrompt:
         self,
         spec: PromptSpec,
         *,
+        history_images: bool = True,
         turn: str = "{omitted}Observation: {observation}\nAdmissible actions: [{admissible_actions}]",
         **budget: Any,
     ) -> None:
@@ -301,6 +314,7 @@ class ConversationPrompt:
         self._turns: dict[int, dict[int, tuple[Step, Message]]] = {}
         self._opening = TemplatePrompt(spec)
         self._next = TemplatePrompt(PromptSpec(first=turn))
+        self._history_images = history_images
 
     def build(self, view: View, past: Sequence[Shown]) -> Prompt:
         steps = [item for item in past if isinstance(item, Step)]
@@ -324,7 +338,7 @@ class ConversationPrompt:
     def _rendered(self, replica: int, steps: list[Step]) -> list[Message]:
         """The user message of each step but the first; rendered once per step."""
         known = self._turns.get(replica, {})
-        turns = {id(s): known.get(id(s)) or (s, self._turn(s.prompt.view, 0)) for s in steps[1:]}
+        turns = {id(s): known.get(id(s)) or (s, self._past_turn(s.prompt.view)) for s in steps[1:]}
         self._turns[replica] = turns
         return [turns[id(step)][1] for step in steps[1:]]
 
@@ -344,6 +358,11 @@ class ConversationPrompt:
         parts = [*_content_parts(first["content"]), "\n\n" + omitted_note(step.step)]
         parts += _content_parts(self._turn(step.prompt.view, 0)["content"])
         return [*system, {"role": "user", "content": as_content(merge(parts))}]
+
+    def _past_turn(self, view: View) -> Message:
+        if self._history_images:
+            return self._turn(view, 0)
+        return self._turn(replace(view, observation=without_images(view.observation)), 0)
 
     def _turn(self, view: View, dropped: int) -> Message:
         return {"role": "user", "content": as_content(self._next.render(view, dropped))}

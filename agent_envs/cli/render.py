@@ -39,7 +39,7 @@ def render(
     policy: Annotated[
         str, typer.Option(help="Who plays in a strip or gif: expert or random.")
     ] = "expert",
-    steps: Annotated[int, typer.Option(help="At most so many steps.")] = 50,
+    steps: Annotated[int, typer.Option(min=0, help="At most so many steps.")] = 50,
     strip: Annotated[
         bool, typer.Option(help="A .png of the whole episode rather than of its start.")
     ] = False,
@@ -50,8 +50,8 @@ def render(
     options: Options = None,
 ) -> None:
     """Draw an environment's start (.png), an episode (.png --strip, .gif), or a recorded one."""
-    one_of("file type", path.suffix, (".png", ".gif"))
-    steps = steps if strip or path.suffix == ".gif" else 0
+    one_of("file type", path.suffix.lower(), (".png", ".gif"))
+    steps = steps if strip or path.suffix.lower() == ".gif" else 0
     given = (split, difficulty, data_dir, None, options)
     if Path(source).suffix == ".jsonl":
         content = trajectories.read_trajectories(Path(source))
@@ -115,7 +115,7 @@ def save(frames: list[np.ndarray], path: Path) -> None:
     """One picture, a strip side by side (.png), or an animation (.gif)."""
     image = pillow("saving pictures").Image
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".gif":
+    if path.suffix.lower() == ".gif":
         first, *rest = (image.fromarray(frame) for frame in frames)
         first.save(path, save_all=True, append_images=rest, duration=250, loop=0)
         return

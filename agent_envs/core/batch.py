@@ -20,11 +20,13 @@ class BatchEnv(ABC):
     """Rows of replicas.
 
     Attributes:
-        terminated, truncated: shape (num_envs,), bool. A row that never started is truncated.
+        started: shape (num_envs,), bool: does the row show an episode.
+        terminated, truncated: shape (num_envs,), bool. A row without an episode is truncated.
     """
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
+        self.started = np.zeros(num_envs, np.bool_)
         self.terminated = np.zeros(num_envs, np.bool_)
         self.truncated = np.ones(num_envs, np.bool_)
 
@@ -35,6 +37,10 @@ class BatchEnv(ABC):
     @abstractmethod
     def store(self, row: int, env: AgentEnv) -> None:
         """Put the episode of ``row`` into ``env``."""
+
+    @abstractmethod
+    def clear(self, row: int) -> None:
+        """Back to a row that never started."""
 
     @abstractmethod
     def step(self, rows: Sequence[int], actions: Sequence[str]) -> np.ndarray:

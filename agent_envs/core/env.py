@@ -11,6 +11,7 @@ import json
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import gymnasium
@@ -113,6 +114,8 @@ class AgentEnv(gymnasium.Env[Obs, str]):
             max_steps = positive("max_steps (or None)", max_steps)
         one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         self.tasks, self.split, self.max_steps = tasks, split, max_steps
+        if isinstance(reward_scale, bool) or not isinstance(reward_scale, int | float | np.number):
+            raise OptionError(f"reward_scale must be a number, got {reward_scale!r}")
         self.reward_scale, self.render_mode = float(reward_scale), render_mode
         self.observation_space = TextSpace()
         self.action_space = TextSpace()
@@ -160,6 +163,10 @@ class AgentEnv(gymnasium.Env[Obs, str]):
     def _explicit_task(self, options: Mapping[str, Any]) -> str:
         """The ``task_id`` of an explicit start (``options`` holds a key of ``start_options``)."""
         raise NotImplementedError
+
+    def _start_score(self) -> float | None:
+        """``info["score"]`` at the start, where it is not 0."""
+        return None
 
     def admissible_actions(self) -> list[str] | None:
         """Actions that do something now, None where they cannot be enumerated."""
@@ -326,7 +333,12 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         options = options or {}
         for key in options:
             one_of("reset option", key, ("task_index", *self.start_options))
-        start = {key: options[key] for key in self.start_options if options.get(key) is not None}
+        # a copy: what the caller does to its lists later must not change what states begin with
+        start = {
+            key: deepcopy(options[key])
+            for key in self.start_options
+            if options.get(key) is not None
+        }
         index = options.get("task_index")
         if start and index is not None:
             raise OptionError(f"give either task_index or {', '.join(start)}, not both")
@@ -337,7 +349,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         self._task_id, self._episode_seed, self._start_from = task_id, seed, start
         self._steps = 0
         self.terminated = self.truncated = False
-        self._last = Outcome(observation)
+        self._last = Outcome(observation, score=self._start_score())
         self._running = self.started = True
         return observation, {**self._info(), "data_source": self.tasks.source}
 

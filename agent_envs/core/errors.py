@@ -55,6 +55,12 @@ def positive(what: str, value: object) -> int:
     return int(value)
 
 
+def flag(what: str, value: object) -> None:
+    """OptionError unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{what} must be True or False, got {value!r}")
+
+
 def one_of(what: str, value: object, valid: Iterable[object]) -> None:
     """Raise :class:`OptionError` unless ``value`` is one of ``valid``."""
     valid = list(valid)

@@ -93,6 +93,20 @@ class VisualEnv(AgentEnv):
             self._show()
         return None
 
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Obs, dict[str, Any]]:
+        found = super().reset(seed=seed, options=options)
+        if self.render_mode == "human":
+            self._show()
+        return found
+
+    def step(self, action: str) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
+        found = super().step(action)
+        if self.render_mode == "human":
+            self._show()
+        return found
+
     def _show(self) -> None:
         from agent_envs.core.window import Window
 

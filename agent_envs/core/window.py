@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -31,13 +32,19 @@ class Window:
         """Show uint8 (height, width, 3)."""
         if self._root is None:
             return
+        import tkinter
+
         height, width, _ = picture.shape
         data = b"P6 %d %d 255\n" % (width, height) + picture.tobytes()
-        self._photo = self._make(data=data, format="PPM")  # kept: tkinter holds no reference
-        self._label.configure(image=self._photo)
-        self._root.update()
+        try:
+            self._photo = self._make(data=data, format="PPM")  # kept: tkinter holds no reference
+            self._label.configure(image=self._photo)
+            self._root.update()
+        except tkinter.TclError:  # somebody closed the window: play goes on without it
+            self._root = None
 
     def close(self) -> None:
-        if self._root is not None:
-            self._root.destroy()
-            self._root = None
+        root, self._root = self._root, None
+        if root is not None:
+            with suppress(Exception):  # a TclError where it is gone already
+                root.destroy()

@@ -37,6 +37,7 @@ class Board:
             if result.error is not None:
                 last = Result() if fresh else self._results[i]
                 result.observation, result.info = last.observation, last.info
+            freeze(result.observation)
             self._results[i] = result
             self.terminated[i], self.truncated[i] = result.terminated, result.truncated
 
@@ -107,9 +108,9 @@ class BatchBoard(Board):
     def result(self, i: int) -> Result:
         kept, batch = self._results[i], self._batch
         terminated, truncated = bool(batch.terminated[i]), bool(batch.truncated[i])
-        if kept.error is not None:
-            return Result(self.blank(), {}, 0.0, terminated, truncated, kept.error)
-        return Result(batch.observation(i), batch.info(i), 0.0, terminated, truncated)
+        if not batch.started[i]:
+            return Result(None, {}, 0.0, terminated, truncated, kept.error)
+        return Result(batch.observation(i), batch.info(i), 0.0, terminated, truncated, kept.error)
 
     def observations(self) -> tuple[Obs, ...]:
         seen = self._batch.observations()
@@ -119,14 +120,27 @@ class BatchBoard(Board):
 
     def infos(self, touched: Iterable[int]) -> dict[str, Any]:
         infos: dict[str, Any] = {}
+        started = self._batch.started
         for name, column in self._batch.infos().items():
-            infos[name], infos["_" + name] = column, np.ones(self.num_envs, np.bool_)
+            if name in INFO_KEYS:
+                infos[name], infos["_" + name] = column, np.ones(self.num_envs, np.bool_)
+            elif started.any():
+                infos[name], infos["_" + name] = column, started.copy()
         rows = self._results
         self._sparse(
             infos,
             [(i, rows[i].info["data_source"]) for i in touched if "data_source" in rows[i].info],
         )
         return infos
+
+
+def freeze(observation: Obs) -> None:
+    """Make arrays read-only: replicas that stay as they are show them again."""
+    if isinstance(observation, np.ndarray):
+        observation.flags.writeable = False
+    elif isinstance(observation, dict):
+        for value in observation.values():
+            freeze(value)
 
 
 def fill(infos: dict[str, Any], name: str, cells: list[tuple[int, Any]], num_envs: int) -> None:

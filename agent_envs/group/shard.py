@@ -157,6 +157,8 @@ class BatchShard:
             results[index] = result
             if result.error is None:
                 self.batch.load(index, self._env)
+            else:
+                self.batch.clear(index)
         return results
 
     def _start(self, request: ResetRequest) -> Result:

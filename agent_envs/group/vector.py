@@ -208,7 +208,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> None:
         """Step all rows that are active and have an action; rewards are written in place."""
         for i, action in enumerate(actions):
-            if action is not None and type(action) is not str:
+            if action is not None:
                 check_text(action, f"action {i}")
         finished = (batch.terminated | batch.truncated).tolist()
         rows = [i for i, action in enumerate(actions) if action is not None and not finished[i]]

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from agent_envs.group.protocol import ResetRequest, Result, failure
 from agent_envs.group.shard import Shard
 
@@ -29,7 +31,7 @@ class WorkerShard(Shard):
         for index, (start, actions, last) in journals.items():
             try:
                 observation = self._replay_one(index, start, actions)
-                if encode(observation) != encode(last):
+                if not same(observation, last):
                     raise RuntimeError("it came out differently; the environment is not repeatable")
                 outcome[index] = None
             except (Exception, SystemExit) as error:
@@ -48,6 +50,15 @@ class WorkerShard(Shard):
             self._announce(index)  # the time limit is for one call, not for the whole journal
             observation = env.step(action)[0]
         return observation
+
+
+def same(a: Any, b: Any) -> bool:
+    """Are two observations equal: texts, arrays, or dicts of them."""
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return bool(a == b)
 
 
 def encode(value: Any) -> bytes:

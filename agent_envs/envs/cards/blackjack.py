@@ -10,7 +10,7 @@ import numpy as np
 
 from agent_envs.core.actions import Actions
 from agent_envs.core.env import Obs, Outcome
-from agent_envs.core.errors import OptionError
+from agent_envs.core.errors import OptionError, flag
 from agent_envs.core.profile import Profile
 from agent_envs.envs.cards.deck import RANKS, SUITS, Shoe, card_value, draw_card, read_number
 from agent_envs.envs.cards.drawing import blackjack_picture
@@ -87,6 +87,10 @@ class BlackjackEnv(CardGame):
         max_steps: int | None = 30,
         **options: Any,
     ) -> None:
+        for name, value in (
+            ("sab", sab), ("natural", natural), ("share_randomness", share_randomness)
+        ):  # fmt: skip
+            flag(name, value)
         super().__init__(max_steps=max_steps, **options)
         self.sab, self.natural, self.share_randomness = sab, natural, share_randomness
         self._number = 0 if share_randomness else next(_instances)

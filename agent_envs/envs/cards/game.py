@@ -50,6 +50,8 @@ class CardGame(VisualEnv):
         reward_scale: float = 1.0,
         obs_mode: str = "text",
         image_size: int = 300,
+        difficulty: str | None = None,
+        data_dir: Any = None,
         render_mode: str | None = None,
     ) -> None:
         self.image_size = read_number("image_size", image_size, *IMAGE_SIZES)
@@ -60,6 +62,8 @@ class CardGame(VisualEnv):
             split=split,
             max_steps=max_steps,
             reward_scale=reward_scale,
+            difficulty=difficulty,
+            data_dir=data_dir,
             render_mode=render_mode,
         )
         self._asked_steps = max_steps

@@ -19,6 +19,8 @@ from agent_envs.envs.cards.profile import NUMBER_LINE
 _MOVES = {"+": 1, "-": -1}
 _ACTIONS = Actions(_MOVES)
 
+LONGEST = 10_000  # the largest max_position
+
 
 class NumberLineEnv(CardGame):
     """Walk to a number, one step at a time.
@@ -64,7 +66,7 @@ class NumberLineEnv(CardGame):
 
     def __init__(self, *, max_position: int = 5, **options: Any) -> None:
         super().__init__(**options)
-        self.max_position = read_number("max_position", max_position, 1)
+        self.max_position = read_number("max_position", max_position, 1, LONGEST)
         self._line = (0, 0, 0)
         self._position = 0
 
@@ -83,7 +85,9 @@ class NumberLineEnv(CardGame):
                 raise OptionError(
                     f"an explicit start needs both start and target; {key} is missing"
                 )
-        end = read_number("max_position", options.get("max_position", self.max_position), 1)
+        end = read_number(
+            "max_position", options.get("max_position", self.max_position), 1, LONGEST
+        )
         start = read_number("start", options["start"], 0, end)
         target = read_number("target", options["target"], 0, end)
         if start == target:

@@ -13,7 +13,7 @@ import numpy as np
 
 from agent_envs.core.actions import Actions
 from agent_envs.core.env import Obs, Outcome
-from agent_envs.core.errors import OptionError, one_of
+from agent_envs.core.errors import OptionError, flag, one_of
 from agent_envs.envs.cards.deck import card_name, card_value, draw_card, read_card
 from agent_envs.envs.cards.drawing import points_picture
 from agent_envs.envs.cards.expression import FormulaError, evaluate
@@ -50,6 +50,8 @@ class PointsGame(CardGame):
         **options: Any,
     ) -> None:
         one_of("compat", compat, COMPATIBLE)
+        flag("treat_face_cards_as_10", treat_face_cards_as_10)
+        flag("solvable_only", solvable_only)
         super().__init__(**options)
         self.treat_face_cards_as_10, self.solvable_only = treat_face_cards_as_10, solvable_only
         self.compat = compat
@@ -196,7 +198,7 @@ class PointsGame(CardGame):
         ).copy()
 
     def _deal(self) -> list[Any]:
-        return list(self._cards)
+        return [*self._cards, *self._numbers]
 
     def _progress(self) -> Any:
         return [*self._formula, *("=" * self._pressed)]

@@ -74,7 +74,6 @@ class SokobanBatch(BatchEnv):
         self._texts = np.empty(num_envs, object)
         self._task, self._task_id = np.full(num_envs, "", object), np.full(num_envs, "", object)
         self._admissible = np.empty(num_envs, object)
-        self._started = [False] * num_envs
         self._episodes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
         self._plans: list[list[int] | None] = [None] * num_envs
         self._actions = rules.ACTIONS
@@ -105,11 +104,11 @@ class SokobanBatch(BatchEnv):
         self._texts[row] = source._text()
         self._task[row], self._task_id[row] = source.task, source._task_id
         self._admissible[row] = self._actions
-        self._started[row] = True
+        self.started[row] = True
 
     def store(self, row: int, env: AgentEnv) -> None:
         target: Any = env
-        if not self._started[row]:
+        if not self.started[row]:
             target.started = False
             return
         target.__dict__.update(self._episodes[row])
@@ -123,6 +122,14 @@ class SokobanBatch(BatchEnv):
             self._texts[row], 0.0, target.terminated, bool(self._won[row]),
             bool(self._valid[row]), self._score(row),
         )  # fmt: skip
+
+    def clear(self, row: int) -> None:
+        self.started[row] = self.terminated[row] = False
+        self.truncated[row] = True
+        self._texts[row], self._admissible[row] = None, None
+        self._task[row] = self._task_id[row] = ""
+        self._valid[row] = self._won[row] = False
+        self._steps[row] = self._on_target[row] = 0
 
     def _score(self, row: int) -> float:
         return float(self._on_target[row] / self._targets[row])
@@ -217,10 +224,10 @@ class SokobanBatch(BatchEnv):
 
     def infos(self) -> dict[str, np.ndarray]:
         anchors = self._texts.copy()
-        if not all(self._started):
-            anchors[[not started for started in self._started]] = ""
+        anchors[~self.started] = ""
         rooms = np.empty(self.num_envs, object)
         rooms[:] = self._state.reshape(-1, self._height, self._width).tolist()
+        rooms[~self.started] = None
         return {
             "task": self._task.copy(),
             "task_id": self._task_id.copy(),

@@ -11,7 +11,7 @@ import numpy as np
 from agent_envs.core.actions import Actions
 from agent_envs.core.batch import BatchEnv
 from agent_envs.core.env import Obs, Outcome
-from agent_envs.core.errors import DataError, OptionError, one_of
+from agent_envs.core.errors import DataError, OptionError, flag, one_of, positive
 from agent_envs.core.profile import Profile
 from agent_envs.core.tasks import TaskSet
 from agent_envs.core.visual import VisualEnv
@@ -21,6 +21,7 @@ from agent_envs.envs.sokoban.profile import PROFILE
 from agent_envs.envs.sokoban.room import (
     DIRECTIONS,
     PLAYER_ON_TARGET,
+    WALL,
     Room,
     cells,
     move,
@@ -54,8 +55,8 @@ STILL = "still"
 
 
 def default_max_steps(boxes: int) -> int:
-    """30 for one or two boxes, 80 for three, 120 for more: at 15 many rooms cannot be won."""
-    return {1: 30, 2: 30, 3: 80}.get(boxes, 120)
+    """30 for one or two boxes, 80 for three, 120 for four: at 15 many rooms cannot be won."""
+    return {1: 30, 2: 30, 3: 80}.get(boxes, 30 * boxes)
 
 
 class RoomTasks(TaskSet):
@@ -63,9 +64,12 @@ class RoomTasks(TaskSet):
 
     splits = tuple(SPLITS)
 
-    def __init__(self, height: int, width: int, boxes: int, max_moves: int) -> None:
+    def __init__(self, height: int, width: int, boxes: int) -> None:
         check_size(height, width, boxes)
-        self._size, self._max_moves = (height, width, boxes), max_moves
+        self._size = (height, width, boxes)
+        # the default limit, whatever max_steps is: an id names one room
+        self._max_moves = default_max_steps(boxes)
+        self.shape, self.most_boxes = (height, width), boxes
         self._name = f"{height}x{width}-{boxes}box"
 
     def count(self, split: str) -> int | None:
@@ -119,7 +123,8 @@ class SokobanEnv(VisualEnv):
     * ``dim_room`` (6, 6), ``num_boxes`` 1; or ``difficulty``: ``easy`` 6x6/1, ``medium`` 6x6/2,
       ``hard`` 8x8/3, ``expert`` 10x10/4.
     * ``levels`` or ``data_dir``: a file or folder of levels in XSB text (Boxoban and others) instead.
-    * ``max_steps``: 30 for 1-2 boxes, 80 for 3, 120 for 4; generated rooms have a solution within it.
+    * ``max_steps``: 30 for 1-2 boxes, 80 for 3, 30 a box beyond; generated rooms of the named sizes have
+      a solution within that default. A smaller limit does not change the rooms.
     * ``symbols``, ``tile_size`` (32), ``deadlock_info`` (adds ``info["deadlock"]``),
       ``count_noops=False`` (``still`` and invalid actions do not count, as in the original).
 
@@ -155,13 +160,16 @@ class SokobanEnv(VisualEnv):
         one_of("symbols", symbols, SYMBOLS)
         if type(tile_size) is not int or not 4 <= tile_size <= 256:
             raise OptionError(f"tile_size must be an integer from 4 to 256, got {tile_size!r}")
-        size = _size(difficulty, dim_room, num_boxes)
+        flag("deadlock_info", deadlock_info)
+        flag("count_noops", count_noops)
+        sized = {"difficulty": difficulty, "dim_room": dim_room, "num_boxes": num_boxes}
+        self.library = _library(levels, data_dir, sized)
         if max_steps == "default":
-            max_steps = default_max_steps(size[2])
-        self.library = _library(levels or data_dir, size, max_steps)
+            max_steps = default_max_steps(self.library.most_boxes)
+        height, width = self.library.shape
         super().__init__(
             self.library,
-            image_shape=(size[0] * tile_size, size[1] * tile_size),
+            image_shape=(height * tile_size, width * tile_size),
             obs_mode=obs_mode,
             split=split,
             max_steps=max_steps,
@@ -170,7 +178,7 @@ class SokobanEnv(VisualEnv):
         )
         self.symbols, self.tile_size = symbols, tile_size
         self.deadlock_info, self.count_noops = deadlock_info, count_noops
-        self._shape = size[:2]
+        self._shape = self.library.shape
         self.room = Room(0, 0, 0, 0, 0, 0)
         self._player = self._boxes = self._stored = 0
         self._plan: list[int] | None = None
@@ -191,10 +199,9 @@ class SokobanEnv(VisualEnv):
     def _explicit_room(self, room: Any) -> Room:
         try:
             made = room_from_codes(room["fixed"], room["state"])
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError) as error:
             raise OptionError(f'room needs {{"fixed": rows, "state": rows}}: {error!r}') from error
-        fixed_size = self.obs_mode != "text" or isinstance(self.library, RoomTasks)
-        if fixed_size and (made.height, made.width) != self._shape:
+        if isinstance(self.library, RoomTasks) and (made.height, made.width) != self._shape:
             raise OptionError(
                 f"rooms here have one size: a {made.height}x{made.width} room needs dim_room="
                 f"{(made.height, made.width)}"
@@ -226,6 +233,9 @@ class SokobanEnv(VisualEnv):
         self._stored = stored
         reward = STEP_REWARD + change * BOX_REWARD + won * WIN_REWARD
         return Outcome(self._see(), reward, won, won, True, self._score())
+
+    def _start_score(self) -> float:
+        return self._score()
 
     def _score(self) -> float:
         return (self._boxes & self.room.targets).bit_count() / self.room.targets.bit_count()
@@ -275,14 +285,29 @@ class SokobanEnv(VisualEnv):
     def _picture(self) -> np.ndarray:
         from agent_envs.envs.sokoban.drawing import draw, redraw
 
-        codes = self._codes()
+        height, width = self._shape
+        codes = self._padded_codes()
         if self._frame is None:
-            frame = draw(codes, self.room.height, self.room.width, self.tile_size)
+            frame = draw(codes, height, width, self.tile_size)
         else:
             old, last = self._frame
-            frame = redraw(last, old, codes, self.room.width, self.tile_size)
+            frame = redraw(last, old, codes, width, self.tile_size)
         self._frame = codes, frame
         return frame
+
+    def _padded_codes(self) -> list[int]:
+        """Codes in the picture's shape: levels smaller than the largest one get more wall."""
+        codes, room = self._codes(), self.room
+        height, width = max(self._shape[0], room.height), max(self._shape[1], room.width)
+        if (height, width) != self._shape:
+            raise OptionError(
+                f"a {room.height}x{room.width} room does not fit pictures of {self._shape}"
+            )
+        if (room.height, room.width) == self._shape:
+            return codes
+        rows = [row + [WALL] * (width - room.width) for row in room.rows(codes)]
+        rows += [[WALL] * width] * (height - room.height)
+        return [code for row in rows for code in row]
 
     def _extra_info(self) -> Mapping[str, Any]:
         room = self.room
@@ -295,11 +320,14 @@ class SokobanEnv(VisualEnv):
 
     def _snapshot(self) -> Any:
         plan = None if self._plan is None else "".join(map(str, self._plan))
-        return [self._player, list(cells(self._boxes)), self._stored, plan]
+        room = f"{self.room.fixed_hash:016x}"
+        return [self._player, list(cells(self._boxes)), self._stored, plan, room]
 
     def _restore(self, snapshot: Any) -> Obs:
-        player, boxes, stored, plan = snapshot
+        player, boxes, stored, plan, fixed = snapshot
         room, size = self.room, self.room.height * self.room.width
+        if fixed != f"{room.fixed_hash:016x}":
+            raise ValueError("the state is of another room than this task has here")
         free = room.all_cells & ~room.walls
         mask = sum(1 << _cell(box, size) for box in set(boxes))
         if mask & ~free or mask.bit_count() != room.boxes.bit_count():
@@ -340,12 +368,25 @@ def _size(
         height, width = (6, 6) if dim_room is None else dim_room
     except (TypeError, ValueError):
         raise OptionError(f"dim_room must be (height, width), got {dim_room!r}") from None
-    return height, width, 1 if num_boxes is None else num_boxes
+    sizes = (
+        ("height", height),
+        ("width", width),
+        ("num_boxes", 1 if num_boxes is None else num_boxes),
+    )
+    height, width, boxes = (positive(name, value) for name, value in sizes)
+    return height, width, boxes
 
 
 def _library(
-    levels: str | Path | None, size: tuple[int, int, int], max_steps: Any
+    levels: str | Path | None, data_dir: str | Path | None, sized: dict[str, Any]
 ) -> RoomTasks | LevelTasks:
-    if levels is not None:
-        return open_levels(str(Path(levels).expanduser()))
-    return RoomTasks(*size, max_moves=10**6 if max_steps is None else max_steps)
+    """Levels of a path, or generated rooms of a size."""
+    if levels is not None and data_dir is not None:
+        raise OptionError("levels and data_dir mean the same: give one of them")
+    path = data_dir if levels is None else levels
+    if path is None:
+        return RoomTasks(*_size(**sized))
+    for name, value in sized.items():
+        if value is not None:
+            raise OptionError(f"{name} shapes generated rooms: leave it out with levels")
+    return open_levels(path)

@@ -25,9 +25,10 @@ _KEY = 0x50CB  # domain separation of this generator's seeds
 _Draw = Callable[[], float]
 
 PLANS = 4  # floor plans that are searched before the best room so far is dealt
-NODES = 330  # states of one reverse search
+MOST_PLANS = 16  # floor plans that are searched before a room short of the rules is dealt
+NODES = 330  # states of one reverse search with up to four boxes; more boxes, more states
 BEAM = 7
-DEPTH = 60  # pulls
+DEPTH = 60  # pulls of one search, likewise
 PATTERNS = (
     ((0, 0), (0, -1), (0, 1)),
     ((0, 0), (-1, 0), (1, 0)),
@@ -75,24 +76,35 @@ def check_size(height: int, width: int, boxes: int) -> None:
 def generate(height: int, width: int, boxes: int, split: str, index: int, max_moves: int) -> Room:
     """The ``index``-th room of a split.
 
-    The room's known solution needs at most ``max_moves`` moves. Floor plans are redrawn from the
-    same stream until one belongs to the split. After PLANS searches the best room so far is dealt;
-    should none have been found (tiny rooms), searches go on with new plans until one is.
+    The room's known solution needs at most ``max_moves`` moves, and no box starts on a target.
+    Floor plans are redrawn from the same stream until one belongs to the split. After PLANS
+    searches the best room so far is dealt; should there be none (crowded rooms), searches go on to
+    MOST_PLANS, and then the room with the fewest boxes on targets is dealt, whatever its solution
+    takes: solvable and not solved, but short of the rules above.
     """
     check_size(height, width, boxes)
     draw = random.Random(
         keyed_seed(_KEY, height, width, boxes, list(SPLITS).index(split), index)
     ).random
     best: tuple[int, Room] | None = None
+    spare: tuple[int, Room] | None = None  # (boxes off targets, room)
     good = GOOD_PUSHES.get(boxes, 4 * boxes)
     for searched, (plan, start) in enumerate(_plans(height, width, boxes, split, draw), 1):
-        found = _search(plan, start, draw, max_moves)
+        nodes = _search(plan, start, draw)
+        found = _deal(plan, nodes, draw, max_moves)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
+        if best is None:
+            spare = max(filter(None, (spare, _makeshift(plan, nodes))), default=None, key=_first)
         if best is not None and (searched >= PLANS or best[0] >= good):
-            break
-    assert best is not None  # the loop ends with a room only
-    return best[1]
+            return best[1]
+        if searched >= MOST_PLANS and spare is not None:
+            return spare[1]
+    raise AssertionError("plans are endless")
+
+
+def _first(pair: tuple[int, Room]) -> int:
+    return pair[0]
 
 
 def _plans(
@@ -101,7 +113,9 @@ def _plans(
     """Endless floor plans of the split: rooms with the boxes on the targets, and a player cell."""
     while True:
         floor = _carve(height, width, draw)
-        if floor.bit_count() < 2 * boxes + 2:
+        while floor.bit_count() < 2 * boxes + 2:  # another walk: it reaches all cells in the end
+            floor |= _carve(height, width, draw)
+        if not _connected(height, width, floor):
             continue
         spots = list(cells(floor))
         chosen = [spots.pop(int(draw() * len(spots))) for _ in range(boxes + 1)]
@@ -129,15 +143,21 @@ def _carve(height: int, width: int, draw: _Draw) -> int:
     return floor
 
 
-def _search(plan: Room, player: int, draw: _Draw, max_moves: int) -> tuple[int, Room] | None:
-    """Pull boxes away from the targets; (pushes of the known solution, room) of the best state."""
+def _connected(height: int, width: int, floor: int) -> bool:
+    room = Room(height, width, ((1 << height * width) - 1) & ~floor, 0, 0, 0)
+    return room.region((floor & -floor).bit_length() - 1, 0) == floor
+
+
+def _search(plan: Room, player: int, draw: _Draw) -> list[_Node]:
+    """Pull boxes away from the targets; the best state of each number of pulls."""
+    more = max(1.0, plan.targets.bit_count() / 4)
     distances = _nearest(plan)
     region = plan.region(player, plan.targets)
     beam = [_Node(plan.targets, region, player, -1, None, None, 0, 0, 0.0)]
     seen = {(plan.targets, region & -region)}
     best: list[_Node] = []
-    left = NODES
-    for _ in range(DEPTH):
+    left = int(NODES * more)
+    for _ in range(int(DEPTH * more)):
         children = []
         for node in beam:
             for child in _pulls(plan, node, distances, draw):
@@ -150,14 +170,24 @@ def _search(plan: Room, player: int, draw: _Draw, max_moves: int) -> tuple[int, 
             break
         children.sort(key=lambda node: -node.score)
         beam = children[:BEAM]
-        best += [node for node in beam if not node.boxes & plan.targets][:1]
-    return _deal(plan, best, draw, max_moves)
+        off_targets = [node for node in beam if not node.boxes & plan.targets]
+        best += (off_targets or beam)[:1]
+    return best
 
 
-def _deal(
-    plan: Room, candidates: list[_Node], draw: _Draw, max_moves: int
-) -> tuple[int, Room] | None:
-    """The highest-scoring candidate whose known solution fits ``max_moves``."""
+def _makeshift(plan: Room, nodes: list[_Node]) -> tuple[int, Room] | None:
+    """The state with the most boxes off targets, and their number."""
+    counted = [((node.boxes & ~plan.targets).bit_count(), node.score, node) for node in nodes]
+    if not counted:
+        return None
+    off, _, node = max(counted, key=lambda row: row[:2])
+    room = Room(plan.height, plan.width, plan.walls, plan.targets, node.boxes, node.player)
+    return (off, room) if off else None
+
+
+def _deal(plan: Room, nodes: list[_Node], draw: _Draw, max_moves: int) -> tuple[int, Room] | None:
+    """(pushes, room) of the highest-scoring state that keeps all rules."""
+    candidates = [node for node in nodes if not node.boxes & plan.targets]
     for node in sorted(candidates, key=lambda node: -node.score):
         spots = list(cells(node.region & ~plan.targets)) or list(cells(node.region))
         player = spots[int(draw() * len(spots))]

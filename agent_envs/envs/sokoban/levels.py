@@ -57,13 +57,8 @@ def read_levels(path: Path) -> Iterator[tuple[str, Room]]:
     Raises:
         DataError: nothing there, or a level that cannot be played; it names file, level and line.
     """
-    files = (
-        sorted(p for p in path.rglob("*") if p.suffix in (".txt", ".xsb"))
-        if path.is_dir()
-        else [path]
-    )
     found = False
-    for file in files:
+    for file in _files(path):
         for name, room in _read_file(file):
             found = True
             yield (
@@ -74,36 +69,58 @@ def read_levels(path: Path) -> Iterator[tuple[str, Room]]:
         raise DataError(f"no Sokoban levels (XSB text) in {path}")
 
 
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(p for p in path.rglob("*") if p.suffix in (".txt", ".xsb"))
+
+
 def _read_file(file: Path) -> Iterator[tuple[str, Room]]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read Sokoban levels from {file}: {error}") from error
     rows: list[str] = []
     name, number, first = "", 0, 0
     for line_number, line in enumerate([*lines, ""], 1):
+        line = line.expandtabs().rstrip()
         if "#" in line and set(line) <= _SYMBOLS:
             first = first if rows else line_number
-            rows.append(line.rstrip())
+            rows.append(line)
             continue
+        where = f"{file}, level {name or number}, line"
+        if rows and "#" in line and not line.startswith(";"):
+            odd = sorted(set(line) - _SYMBOLS)
+            raise DataError(f"{where} {line_number}: {odd} is no symbol of a level")
         if rows:
             try:
                 yield name or str(number), parse_level(rows)
             except RoomError as error:
-                raise DataError(f"{file}, level {name or number}, line {first}: {error}") from error
+                raise DataError(f"{where} {first}: {error}") from error
             rows, name, number = [], "", number + 1
         if line.startswith(";"):
             name = line[1:].strip()
 
 
 class LevelTasks(ListedTasks):
-    """The levels of a file or folder, as one split ``train`` in file order."""
+    """The levels of a file or folder, as one split ``train`` in file order.
+
+    Attributes:
+        shape: height and width of the largest level, each on its own.
+        most_boxes: the largest number of boxes.
+    """
 
     def __init__(self, path: Path) -> None:
         self.rooms: dict[str, Room] = {}
         for name, room in read_levels(path):
-            task_id = name if name not in self.rooms else f"{name}-{len(self.rooms)}"
+            task_id, copies = name, 1
+            while task_id in self.rooms:
+                copies += 1
+                task_id = f"{name}~{copies}"
             self.rooms[task_id] = room
+        rooms = self.rooms.values()
+        self.shape = max(r.height for r in rooms), max(r.width for r in rooms)
+        self.most_boxes = max(r.boxes.bit_count() for r in rooms)
         super().__init__({"train": list(self.rooms)}, path.name)
 
     def room(self, task_id: str) -> Room:
@@ -112,9 +129,15 @@ class LevelTasks(ListedTasks):
         return self.rooms[task_id]
 
 
+def open_levels(path: str | Path) -> LevelTasks:
+    """Levels of a path; read once per process while its files stay as they are."""
+    found = Path(path).expanduser().absolute()
+    if not str(path) or not found.exists():
+        raise OptionError(f"levels: nothing at {str(path)!r}")
+    stamps = tuple((f, f.stat().st_mtime_ns, f.stat().st_size) for f in _files(found))
+    return _open(found, stamps)
+
+
 @lru_cache(maxsize=4)
-def open_levels(path: str) -> LevelTasks:
-    """Levels of a path, read once per process."""
-    if not Path(path).exists():
-        raise OptionError(f"levels: nothing at {path}")
-    return LevelTasks(Path(path))
+def _open(path: Path, _stamps: tuple[tuple[Path, int, int], ...]) -> LevelTasks:
+    return LevelTasks(path)

@@ -112,7 +112,10 @@ def room_from_codes(fixed: Any, state: Any) -> Room:
     Raises:
         RoomError: the codes do not make a playable room; the message says why.
     """
-    fixed, state = ([[int(c) for c in row] for row in rows] for rows in (fixed, state))
+    try:
+        fixed, state = ([[int(c) for c in row] for row in rows] for rows in (fixed, state))
+    except ValueError as error:
+        raise RoomError(f"codes must be whole numbers ({error})") from error
     height, width = len(state), len(state[0]) if state else 0
     if not height or any(len(row) != width for row in (*fixed, *state)) or len(fixed) != height:
         raise RoomError("fixed and state must be rows of equal length and of the same shape")
@@ -121,8 +124,9 @@ def room_from_codes(fixed: Any, state: Any) -> Room:
     if not set(flat) <= set(range(7)) or not set(ground) <= {WALL, FLOOR, TARGET}:
         raise RoomError("codes are 0 to 6 in state and 0 to 2 in fixed")
     for i, (code, below) in enumerate(zip(flat, ground, strict=True)):
+        on_target = code in (TARGET, BOX_ON_TARGET, PLAYER_ON_TARGET)
         if (code == WALL) != (below == WALL) or (
-            code in (TARGET, BOX_ON_TARGET, PLAYER_ON_TARGET) and below != TARGET
+            code != PLAYER and code != WALL and on_target != (below == TARGET)
         ):
             raise RoomError(f"state and fixed disagree at row {i // width}, column {i % width}")
     return checked_room(
@@ -162,6 +166,13 @@ def checked_room(
     if open_cells:
         cell = next(cells(open_cells))
         raise RoomError(f"the wall is open at row {cell // width}, column {cell % width}")
+    outside = (boxes | targets) & ~_reachable(room, border)
+    if outside:
+        cell = next(cells(outside))
+        raise RoomError(
+            f"the box or target at row {cell // width}, column {cell % width} is walled off "
+            "from the player"
+        )
     return room
 
 
