@@ -57,9 +57,7 @@ def test_placeholders_equal_images(processor):
         def check_argument_for_proper_class(self, name, argument):
             return None
 
-    made = Processor(
-        image_processor=image_processor(), tokenizer=tokenizer, chat_template=TEMPLATE
-    )
+    made = Processor(image_processor=image_processor(), tokenizer=tokenizer, chat_template=TEMPLATE)
     group = agent_envs.make_group("AgentEnv/Sokoban-v0", 1, 1, obs_mode="both", tile_size=28)
     agent = AgentGroup(group, prompt=TemplatePrompt(group.profile.prompt, max_images=3))
     rollout = agent.rollout(ExpertPolicy(), seed=1)
@@ -74,4 +72,3 @@ def test_placeholders_equal_images(processor):
         merge = made.image_processor.merge_size**2
         assert pads == sum(int(grid.prod()) // merge for grid in batch["image_grid_thw"])
     agent.close()
-

@@ -321,6 +321,18 @@ def test_panel_plays_each_task_once():
 
 
 @needs_sb3
+@pytest.mark.parametrize("kind", ["planes", "text"])
+def test_a_step_before_reset_is_refused(kind):
+    from agent_envs.adapters.sb3 import DiscreteActionEnv
+
+    env_id, options, arguments = KINDS[kind]
+    single = DiscreteActionEnv(env_class(env_id)(**options), **arguments)
+    for env, action in ((make(kind), np.zeros(4, int)), (single, 0)):
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(action)
+
+
+@needs_sb3
 def test_groups_of_several_are_refused():
     from agent_envs.adapters.sb3 import SB3VecEnv
 
