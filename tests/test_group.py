@@ -452,6 +452,49 @@ def test_text_spaces_batch_iterate_concatenate_and_go_to_json():
             )
 
 
+def test_lazy_columns_cannot_be_told_from_others():
+    import copy
+    import pickle
+
+    from agent_envs.core.lazy import LazyDict
+
+    def lazy() -> tuple[LazyDict, list[str]]:
+        made: list[str] = []
+        found = LazyDict()
+        found["a"] = 1
+        found.later("b", lambda: made.append("b") or 2)
+        return found, made
+
+    both = {"a": 1, "b": 2}
+    found, made = lazy()
+    assert (list(found), "b" in found, len(found), found["a"], made) == (["a", "b"], True, 2, 1, [])
+    assert (found["b"], found["b"], made) == (2, 2, ["b"])
+    for look in (
+        dict, copy.copy, copy.deepcopy, lambda d: {**d}, lambda d: d.copy(), lambda d: d | {},
+        lambda d: {} | d, lambda d: dict(d.items()), lambda d: pickle.loads(pickle.dumps(d)),
+        lambda d: dict(zip(d.keys(), d.values(), strict=True)), lambda d: eval(repr(d)),
+        lambda d: {k: d.get(k) for k in d},
+    ):  # fmt: skip
+        assert look(lazy()[0]) == both
+    assert lazy()[0] == both
+    assert (lazy()[0] != both) is False
+    found, made = lazy()
+    found["b"] = 5
+    assert (found["b"], made) == (5, [])
+    assert lazy()[0].pop("b") == 2
+    assert lazy()[0].popitem() == ("b", 2)
+
+
+def test_room_states_are_those_of_their_step():
+    """Looked at later, they still show what was so."""
+    group = agent_envs.make_group("AgentEnv/Sokoban-v0", 1, 2)
+    _, infos = group.reset(seed=1)
+    first = list(group.result(0).info["room_state"])
+    for action in ("up", "left", "down", "right"):
+        group.step([action, action])
+    assert infos["room_state"][0] == first
+
+
 def test_gymnasiums_async_vector_env_says_what_to_do():
     make = [lambda: gymnasium.make(ALFWORLD, difficulty="toy")] * 2
     with pytest.raises(ValueError, match="shared_memory=False"):

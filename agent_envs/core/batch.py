@@ -8,7 +8,7 @@ but stepping (starts, states, experts) goes through a single environment, row by
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,5 +59,8 @@ class BatchEnv(ABC):
         """The info of a started row, without ``data_source``."""
 
     @abstractmethod
-    def infos(self) -> dict[str, np.ndarray]:
-        """Columns of all info keys, new arrays; rows that never started hold the defaults."""
+    def infos(self) -> dict[str, np.ndarray | Callable[[], np.ndarray]]:
+        """Columns of all info keys, new arrays; rows that never started hold the defaults.
+
+        A costly column of the env's own may be a function that makes it of what is so now.
+        """

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import create_empty_array
 from agent_envs.core.batch import BatchEnv
 from agent_envs.core.env import Obs
 from agent_envs.core.info import INFO_KEYS
+from agent_envs.core.lazy import LazyDict
 from agent_envs.group.protocol import Result
 
 _DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
@@ -119,13 +120,17 @@ class BatchBoard(Board):
         )
 
     def infos(self, touched: Iterable[int]) -> dict[str, Any]:
-        infos: dict[str, Any] = {}
+        infos = LazyDict()
         started = self._batch.started
         for name, column in self._batch.infos().items():
             if name in INFO_KEYS:
                 infos[name], infos["_" + name] = column, np.ones(self.num_envs, np.bool_)
             elif started.any():
-                infos[name], infos["_" + name] = column, started.copy()
+                if callable(column):
+                    infos.later(name, column)
+                else:
+                    infos[name] = column
+                infos["_" + name] = started.copy()
         rows = self._results
         self._sparse(
             infos,

@@ -89,6 +89,7 @@ class Game:
         }
         if not self.legacy:
             self.actions["help"] = ("help", -1, -1)
+        self._middle = ["inventory", "look"] if self.legacy else ["help", "inventory", "look"]
         self._go_to = sorted(
             (self._command(f"go to {self.receptacles[r]}", ("go", r, -1)), place)
             for r, place in enumerate(self.location_of)
@@ -250,8 +251,12 @@ class Game:
     def _list_commands(
         self, location: int, held: int, opened: int, contents: list[int], lying: int
     ) -> list[str]:
+        here = self.here[location]
+        if held < 0 and len(here) == 1:  # by far the most frequent case: nothing to merge
+            low, high = self._single(here[0], opened, contents[here[0]])
+            return low + self._go_commands(location) + self._middle + high
         found: set[str] = set()
-        for r in self.here[location]:
+        for r in here:
             self._add_receptacle_commands(found, r, held, opened, contents[r])
         if held >= 0:
             self._add_held_commands(found, location, held, lying)
@@ -259,9 +264,31 @@ class Game:
         # is sorted once per location, the rest is merged around it
         low = sorted(c for c in found if c < "go to")
         high = sorted(c for c in found if c > "go to")
-        middle = ["inventory", "look"] if self.legacy else ["help", "inventory", "look"]
         heat = [c for c in high if c < "help"]
-        return low + self._go_commands(location) + heat + middle + high[len(heat) :]
+        return low + self._go_commands(location) + heat + self._middle + high[len(heat) :]
+
+    def _single(self, r: int, opened: int, contents: int) -> tuple[list[str], list[str]]:
+        """Sorted commands for one receptacle and empty hands, before and after "go to"."""
+        name, bit, command = self.receptacles[r], 1 << r, self._command
+        low, high = [command(f"examine {name}", ("examine", r, -1))], []
+        open_now = opened & bit
+        if self.openable & bit:
+            if open_now:
+                low.insert(0, command(f"close {name}", ("close", r, -1)))
+            else:
+                high.append(command(f"open {name}", ("open", r, -1)))
+        if open_now or not self.openable & bit:
+            tail = f" from {name}"
+            high += sorted(
+                [
+                    command(f"take {self.objects[o]}{tail}", ("take", o, r))
+                    for o in bits(contents & self.flags["pickupable"])
+                ]
+            )
+        lamps = contents & self.flags["toggleable"]
+        if lamps:
+            high += sorted({command(f"use {self.objects[o]}", ("use", o, -1)) for o in bits(lamps)})
+        return low, high
 
     def _go_commands(self, location: int) -> list[str]:
         commands = self._going.get(location)

@@ -112,10 +112,12 @@ def parse_problem(text: str) -> tuple[Facts, Goal]:
         raise UnsupportedGame("the problem has no (:init ...) followed by (:goal ...)")
     facts: dict[str, list[tuple[str, str]]] = defaultdict(list)
     # splitting beats a regular expression by 3x here, and this is most of the loading time
-    for part in text[start + len("(:init") : end].split("(")[1:]:
-        words = part.partition(")")[0].split()
-        if 2 <= len(words) <= 3:
-            facts[words[0]].append((words[1], words[2] if len(words) == 3 else ""))
+    for part in text[start + len("(:init") : end].replace(")", " ").split("(")[1:]:
+        words = part.split()
+        if len(words) == 3:
+            facts[words[0]].append((words[1], words[2]))
+        elif len(words) == 2:
+            facts[words[0]].append((words[1], ""))
     if not facts["atlocation"]:
         raise UnsupportedGame("the problem does not say where the agent starts")
     return facts, parse_goal(text[end:])

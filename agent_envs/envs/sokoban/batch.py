@@ -6,7 +6,7 @@ Equal to :class:`SokobanEnv` byte for byte (tests compare the two).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +63,7 @@ class SokobanBatch(BatchEnv):
         self._chars = np.tile(np.frombuffer(sample.encode("utf-32-le"), np.uint32), (num_envs, 1))
         self._ground = np.zeros((num_envs, size), np.int8)
         self._box = np.zeros((num_envs, size), np.bool_)
-        self._state = np.zeros((num_envs, size), np.int64)
+        self._state = np.zeros((num_envs, size), np.int8)
         self._player = np.zeros(num_envs, np.int64)
         self._stored = np.zeros(num_envs, np.int64)  # as rewarded: begins at 0
         self._on_target = np.zeros(num_envs, np.int64)
@@ -222,12 +222,17 @@ class SokobanBatch(BatchEnv):
             "room_state": self._state[row].reshape(self._height, self._width).tolist(),
         }
 
-    def infos(self) -> dict[str, np.ndarray]:
+    def infos(self) -> dict[str, np.ndarray | Callable[[], np.ndarray]]:
         anchors = self._texts.copy()
         anchors[~self.started] = ""
-        rooms = np.empty(self.num_envs, object)
-        rooms[:] = self._state.reshape(-1, self._height, self._width).tolist()
-        rooms[~self.started] = None
+        state, started = self._state.copy(), self.started.copy()
+
+        def rooms() -> np.ndarray:  # lists of lists cost as much as all the rest
+            column = np.empty(self.num_envs, object)
+            column[:] = state.reshape(-1, self._height, self._width).tolist()
+            column[~started] = None
+            return column
+
         return {
             "task": self._task.copy(),
             "task_id": self._task_id.copy(),
