@@ -201,7 +201,10 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         return self._board.result(index)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self.backend.close()
+        # __del__ also comes here for a group whose constructor raised before it had a backend
+        backend: Backend | None = self.__dict__.get("backend")
+        if backend is not None:
+            backend.close()
 
     def _step_batch(
         self, batch: BatchEnv, actions: Sequence[str | None], rewards: np.ndarray
