@@ -97,6 +97,8 @@ class _Parser:
             invalid wherever they occur; the seed system refuses Han.
     """
 
+    _fold = False  # lower-case actions; parsers whose actions are no code offer it
+
     def __init__(
         self,
         *,
@@ -147,7 +149,8 @@ class _Parser:
         raise NotImplementedError
 
     def _clean(self, action: str) -> str:
-        return action.strip()
+        action = action.strip()
+        return action.lower() if self._fold else action
 
     def _missing(self, text: str) -> str:
         return "no action"
@@ -202,10 +205,6 @@ class TagParser(_Parser):
             return found, f"<{self._name}> is not closed"
         return found, ""
 
-    def _clean(self, action: str) -> str:
-        action = action.strip()
-        return action.lower() if self._fold else action
-
     def _missing(self, text: str) -> str:
         inside = " outside the reasoning" if self._tag.search(text) else ""
         return f"no <{self._name}> tag{inside}"
@@ -253,10 +252,6 @@ class JsonParser(_Parser):
             return check_text(str(action)), ""
         except ValueError as error:
             return None, str(error)
-
-    def _clean(self, action: str) -> str:
-        action = action.strip()
-        return action.lower() if self._fold else action
 
     def format(self, action: str) -> str:
         return json.dumps({self._key: action}, ensure_ascii=False)

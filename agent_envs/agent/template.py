@@ -31,7 +31,7 @@ class Template:
         TemplateError: it names another placeholder; the message lists the known ones.
     """
 
-    __slots__ = ("_places", "_skeleton", "uses")
+    __slots__ = ("_places", "_skeleton")
 
     def __init__(self, text: str, names: Collection[str]) -> None:
         skeleton, places = [""], []
@@ -52,7 +52,6 @@ class Template:
             skeleton += ["", ""]
         skeleton[-1] += text[end:]
         self._skeleton, self._places = skeleton, places
-        self.uses = frozenset(name for _, name in places)
 
     def fill(self, values: Mapping[str, str | Parts]) -> str | Parts:
         """The text, or text and images in order where a value holds images."""

@@ -163,11 +163,12 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self._check_open()
         rewards = np.zeros(self.num_envs, np.float64)
         touched: Iterable[int] = ()
+        given = {i: action for i, action in enumerate(actions) if action is not None}
         if self._batch is not None:
-            self._step_batch(self._batch, actions, rewards)
+            chosen = self._chosen(given)
+            rewards[list(chosen)] = self._batch.step(list(chosen), list(chosen.values()))
         else:
-            results = self.advance({i: a for i, a in enumerate(actions) if a is not None})
-            touched = results
+            touched = results = self.advance(given)
             for i, result in results.items():
                 rewards[i] = result.reward
         return (
@@ -182,10 +183,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             ValueError: an action is no text; nothing is stepped.
         """
         self._check_open()
-        for i, action in actions.items():
-            check_text(action, f"action {i}")
-        finished = (self.terminated | self.truncated).tolist()
-        chosen = {i: a for i, a in actions.items() if not finished[i]}
+        chosen = self._chosen(actions)
         if self._batch is not None:
             rewards = self._batch.step(list(chosen), list(chosen.values())).tolist()
             results = {i: self._board.result(i) for i in chosen}
@@ -206,16 +204,12 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         if backend is not None:
             backend.close()
 
-    def _step_batch(
-        self, batch: BatchEnv, actions: Sequence[str | None], rewards: np.ndarray
-    ) -> None:
-        """Step all rows that are active and have an action; rewards are written in place."""
-        for i, action in enumerate(actions):
-            if action is not None:
-                check_text(action, f"action {i}")
-        finished = (batch.terminated | batch.truncated).tolist()
-        rows = [i for i, action in enumerate(actions) if action is not None and not finished[i]]
-        rewards[rows] = batch.step(rows, [actions[i] for i in rows])  # type: ignore[misc]
+    def _chosen(self, actions: Mapping[int, str]) -> dict[int, str]:
+        """The actions of replicas that can step; ValueError where one is no text."""
+        for i, action in actions.items():
+            check_text(action, f"action {i}")
+        finished = (self.terminated | self.truncated).tolist()
+        return {i: action for i, action in actions.items() if not finished[i]}
 
     # -- states and experts ------------------------------------------------------------------
 
