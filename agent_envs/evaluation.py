@@ -134,6 +134,7 @@ def evaluate(
     seed: int = 0,
     backend: Any = "inline",
     prefilled: str = "",
+    on_length: str = "truncate",
     on_episode: Callable[[int, int], None] = lambda done, total: None,
     **env_options: Any,
 ) -> Evaluation:
@@ -147,12 +148,16 @@ def evaluate(
         episodes: only the first so many tasks; needed for an endless split.
         num_envs: tasks in play at the same time.
         seed: for environments with randomness of their own, and for random policies.
+        prefilled, on_length: see :class:`AgentGroup`.
         on_episode: called with (episodes done, episodes in all).
         env_options: the environment's options.
     """
     group = make_group(env_id, num_envs, 1, backend=backend, split=split, **env_options)
     try:
-        agent = AgentGroup(group, memory=memory, prompt=prompt, parser=parser, prefilled=prefilled)
+        agent = AgentGroup(
+            group, memory=memory, prompt=prompt, parser=parser, prefilled=prefilled,
+            on_length=on_length,
+        )  # fmt: skip
         with_experts(agent, policy)
         panel = group.tasks.panel(split, 1, episodes)
         player = _Player(agent, policy, panel, seed)

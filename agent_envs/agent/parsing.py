@@ -163,6 +163,7 @@ class TagParser(_Parser):
         tag: the tag's name.
         fold_case: lower-case the action (not for code or free text).
         unclosed: ``action`` accepts a last opening tag without its end, as a stop string leaves it.
+        reason: what :meth:`format` writes as reasoning; "" leaves the reasoning out.
         **options: see :class:`_Parser`.
     """
 
@@ -172,12 +173,14 @@ class TagParser(_Parser):
         tag: str = "action",
         fold_case: bool = True,
         unclosed: str = "invalid",
+        reason: str = "I act.",
         **options: Any,
     ) -> None:
         super().__init__(**options)
         one_of("unclosed", unclosed, ("invalid", "action"))
         self._name, self._tag = tag, _tag(tag)
         self._fold, self._unclosed = fold_case, unclosed
+        self._reason = f"<{self._think_name}>{reason}</{self._think_name}>" if reason else ""
         think, name = re.escape(self._think_name), re.escape(tag)
         inside = "[^<\uff1c]*"
         self._usual = re.compile(
@@ -210,8 +213,7 @@ class TagParser(_Parser):
         return f"no <{self._name}> tag{inside}"
 
     def format(self, action: str) -> str:
-        think = self._think_name
-        return f"<{think}>I act.</{think}><{self._name}>{action}</{self._name}>"
+        return f"{self._reason}<{self._name}>{action}</{self._name}>"
 
 
 class JsonParser(_Parser):

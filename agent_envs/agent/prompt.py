@@ -176,10 +176,11 @@ class TemplatePrompt:
 
     def build(self, view: View, past: Sequence[Shown]) -> Prompt:
         turns = self._turns(view.replica, past)
-        content = self._fill(view, turns, 0)
+        content, omitted = self._fill(view, turns, 0), 0
         if self._budget is not None and not self._fits(content):
-            content = self._fitting(view, turns)
-        return Prompt((*self._system, {"role": "user", "content": as_content(content)}), view)
+            content, omitted = self._fitting(view, turns)
+        message = {"role": "user", "content": as_content(content)}
+        return Prompt((*self._system, message), view, omitted)
 
     def render(self, view: View, dropped: int = 0) -> str | Parts:
         """The user message without history; ``dropped`` turns are said to be left out."""
@@ -212,8 +213,8 @@ class TemplatePrompt:
             }
         )
 
-    def _fitting(self, view: View, turns: list[str | Parts]) -> str | Parts:
-        """Fewer turns, then a shortened observation."""
+    def _fitting(self, view: View, turns: list[str | Parts]) -> tuple[str | Parts, int]:
+        """Fewer turns, then a shortened observation; and how many turns are left out."""
         # the most turns that fit: with more left out it only gets shorter
         low, high = 1, len(turns)
         while low <= high:
@@ -223,8 +224,8 @@ class TemplatePrompt:
             else:
                 low = middle + 1
         if low <= len(turns):
-            return self._fill(view, turns, low)
-        return self._cut(view, turns)
+            return self._fill(view, turns, low), low
+        return self._cut(view, turns), len(turns)
 
     def _cut(self, view: View, turns: list[str | Parts]) -> str | Parts:
         """Shorten the current observation as little as needed."""
@@ -333,7 +334,7 @@ class ConversationPrompt:
                 low = middle + 1
         if low == len(steps):
             raise PromptOverflow("the first and the current message alone exceed the prompt budget")
-        return Prompt(self._messages(view, steps, turns, low), view)
+        return Prompt(self._messages(view, steps, turns, low), view, low)
 
     def _rendered(self, replica: int, steps: list[Step]) -> list[Message]:
         """The user message of each step but the first; rendered once per step."""

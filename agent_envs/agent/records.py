@@ -41,10 +41,14 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """One decision to make: chat messages and the view behind them. Compared by identity."""
+    """One decision to make: chat messages and the view behind them. Compared by identity.
+
+    ``omitted``: turns that the memory showed and the budget left out.
+    """
 
     messages: tuple[Message, ...]
     view: View
+    omitted: int = 0
 
     @property
     def text(self) -> str:

@@ -11,7 +11,7 @@ statistics and are counted in a ``NonFiniteWarning``. Results are always finite.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -62,9 +62,11 @@ __all__ = [
     "reinforce_pp_baseline_advantages",
     "reward_on_last_token",
     "rloo_advantages",
+    "whitened",
 ]
 
 Ids = ArrayLike | Sequence[Hashable]
+Reduce = Callable[[Floats], Floats]  # sums an array over all processes
 ValueAfterEnd = Literal["zero", "given"]
 
 
@@ -114,13 +116,18 @@ def rloo_advantages(
 
 
 def reinforce_pp_advantages(
-    token_rewards: ArrayLike, mask: ArrayLike, *, gamma: float = 1.0
+    token_rewards: ArrayLike,
+    mask: ArrayLike,
+    *,
+    gamma: float = 1.0,
+    reduce: Reduce | None = None,
 ) -> tuple[Floats, Floats]:
     """(A, G): G_j = r_j + gamma * G_{j+1} over the tokens of a response; A = G whitened over the batch.
 
     REINFORCE++: Hu 2025 (arXiv:2501.03262). No groups: the baseline is the mean over all response tokens,
     so long responses weigh more. ``gamma`` acts on tokens, not on the steps of an episode. The KL penalty
-    belongs into the rewards (:func:`kl_in_reward`). Tokens outside the mask are skipped.
+    belongs into the rewards (:func:`kl_in_reward`). Tokens outside the mask are skipped. ``reduce`` sums an
+    array over processes that hold parts of the batch: the statistics are then those of all.
     """
     reward = floats("token_rewards", token_rewards, ndim=2)
     inside = flags("mask", mask, reward.shape)
@@ -135,7 +142,7 @@ def reinforce_pp_advantages(
     usable = usable_samples(returns)
     warn_unusable("token_rewards", usable)
     returns[~usable] = 0
-    return _whiten(returns, inside, usable, remask=True), returns
+    return whitened(returns, inside, usable, reduce=reduce), returns
 
 
 def reinforce_pp_baseline_advantages(
@@ -146,6 +153,7 @@ def reinforce_pp_baseline_advantages(
     *,
     baseline_over: BaselineOver = "trajectories",
     singleton: Singleton = "zero",
+    reduce: Reduce | None = None,
 ) -> Floats:
     """s_k - mean_g on every token of response k, whitened over all response tokens of the batch.
 
@@ -159,7 +167,7 @@ def reinforce_pp_baseline_advantages(
     if len(inside) != len(score):
         raise ValueError(f"mask: expected shape ({len(score)}, tokens), got {inside.shape}")
     centred = np.where(usable, normalise(score, statistics, "mean", 0.0, singleton), score)
-    return _whiten(on_tokens(centred, inside), inside, usable, remask=True)
+    return whitened(on_tokens(centred, inside), inside, usable, reduce=reduce)
 
 
 def gae(
@@ -172,6 +180,7 @@ def gae(
     whiten: bool = True,
     value_after_end: ValueAfterEnd = "zero",
     remask: bool = True,
+    reduce: Reduce | None = None,
 ) -> tuple[Floats, Floats]:
     """(A, returns) of PPO by generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438)::
 
@@ -207,7 +216,7 @@ def gae(
     returns = np.where(usable[:, None], returns, safe).astype(reward.dtype)
     advantages[~usable] = 0
     if whiten:
-        return _whiten(advantages, inside, usable, remask), returns
+        return whitened(advantages, inside, usable, remask, reduce), returns
     return np.where(inside | (not remask), advantages, 0).astype(reward.dtype), returns
 
 
@@ -252,19 +261,33 @@ def _grouped(
     return score, usable, group_statistics(score, groups, counted)
 
 
-def _whiten(values: Floats, inside: Flags, usable: Flags, remask: bool) -> Floats:
+def whitened(
+    values: Floats,
+    inside: Flags,
+    usable: Flags,
+    remask: bool = True,
+    reduce: Reduce | None = None,
+) -> Floats:
     """(v - mean) / sqrt(var + 1e-8) over the response tokens of usable samples, var unbiased.
 
-    0 for all other tokens (``remask=False``: only for unusable samples). A batch without tokens is all 0;
-    one single token has no variance: ValueError, as in the seed system.
+    ``values`` and ``inside`` are (samples, tokens), ``usable`` (samples,). 0 for all other tokens
+    (``remask=False``: only for unusable samples). A batch without tokens is all 0; one single token has no
+    variance: ValueError, as in the seed system. ``reduce`` makes mean and variance those of all processes.
     """
-    if inside.sum() == 1:
+    total = reduce or (lambda array: array)
+    count = int(total(np.array([inside.sum()], np.float64))[0])
+    if count == 1:
         raise ValueError("mask: expected at least two response tokens to whiten over, got one")
     counted = inside & usable[:, None]
     inner = values[counted]
-    if inner.size < 2:
+    kind = values.dtype.type
+    size, summed = total(np.array([inner.size, inner.sum()], np.float64))
+    if size < 2:
         return np.zeros_like(values)
-    mean = np.clip(inner.mean(), inner.min(), inner.max())  # rounding cannot move it outside
-    variance = ((inner - mean) ** 2).sum() / values.dtype.type(inner.size - 1)
-    whitened = (values - mean) / np.sqrt(variance + values.dtype.type(1e-8))
-    return np.where(counted if remask else usable[:, None], whitened, 0).astype(values.dtype)
+    mean = kind(summed / size) if reduce else inner.mean()
+    if inner.size and not reduce:
+        mean = np.clip(mean, inner.min(), inner.max())  # rounding cannot move it outside
+    squares = total(np.array([((inner - mean) ** 2).sum()], np.float64))[0]
+    variance = kind(squares) / kind(size - 1)
+    white = (values - mean) / np.sqrt(variance + kind(1e-8))
+    return np.where(counted if remask else usable[:, None], white, 0).astype(values.dtype)

@@ -105,6 +105,21 @@ def kl_in_reward(
     return reward - reward.dtype.type(_finite("coef", coef)) * penalty, mean
 
 
+def overlong_penalty(
+    lengths: ArrayLike, *, limit: int, buffer: int, size: float = 1.0
+) -> Floats:
+    """DAPO's soft overlong punishment (Yu et al. 2025, arXiv:2503.14476), to be added to the rewards.
+
+    0 up to ``limit - buffer`` tokens, then linearly down to ``-size`` at ``limit``. ``buffer=0``: none.
+    """
+    length = floats("lengths", lengths)
+    if not 0 <= buffer <= limit:
+        raise OptionError(f"buffer: expected 0 to {limit} (the longest reply), got {buffer!r}")
+    if not buffer:
+        return np.zeros_like(length)
+    return -_finite("size", size) * np.clip((length - (limit - buffer)) / buffer, 0, 1)
+
+
 @dataclass
 class AdaptiveKL:
     """A coefficient that steers the mean KL to ``target`` (Ziegler et al. 2019, arXiv:1909.08593)::

@@ -1,0 +1,163 @@
+"""What happens beside training: metrics.jsonl, progress, sample trajectories, a friendly Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from transformers import TrainerCallback
+
+from agent_envs.agent import Rollout
+from agent_envs.trajectories import TrajectoryWriter
+
+logger = logging.getLogger("trainers.trl_adapter")
+
+_SHOWN = 4  # trajectories of each sample
+
+
+class MetricsFile(TrainerCallback):  # type: ignore[misc]
+    """Appends one JSON object per update to ``metrics.jsonl``: ``step``, ``update``, all figures.
+
+    A resumed run drops the rows after its checkpoint, which it is about to write again.
+    """
+
+    def __init__(self, path: Path, steps_per_rollout: int) -> None:
+        self.path, self._steps = path, steps_per_rollout
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not state.is_world_process_zero:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        rows = self.path.read_text(encoding="utf-8").splitlines() if self.path.is_file() else []
+        kept = [row for row in rows if state.global_step and _step(row) <= state.global_step]
+        self.path.write_text("".join(f"{row}\n" for row in kept), encoding="utf-8")
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if state.is_world_process_zero and logs and "train_runtime" not in logs:
+            if not any(name.startswith("eval_") for name in logs):
+                self.write(state.global_step, logs)
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
+    ) -> None:
+        if state.is_world_process_zero and metrics:
+            self.write(state.global_step, metrics)
+
+    def write(self, step: int, figures: dict[str, Any]) -> None:
+        """Add a row; NaN, which is no JSON, becomes null."""
+        row = {"step": step, "update": step // self._steps}
+        row |= {key: _plain(value) for key, value in figures.items()}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def _step(row: str) -> float:
+    try:
+        return float(json.loads(row)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # a torn line
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Progress(TrainerCallback):  # type: ignore[misc]
+    """A bar over updates with the latest figures; turns of the rollout in play beside it."""
+
+    def __init__(self, bar: Any, updates: int, steps_per_rollout: int) -> None:
+        self._bar, self._updates, self._steps = bar, updates, steps_per_rollout
+        self._turns, self._done, self._note = 0, 0, ""
+
+    def on_turn(self, turn: Any) -> None:
+        """For the trainer's ``on_turn``."""
+        self._turns += 1
+        self._bar(self._done, self._updates, note=f"{self._note} · turn {self._turns}")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._turns, self._done = 0, state.global_step // self._steps
+        self._bar(self._done, self._updates, note=self._note)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        names = {
+            "success_rate": "success {:.0%}", "return_mean": "return {:.2f}",
+            "eval_success_rate": "held-out {:.0%}",
+        }  # fmt: skip
+        kept = dict(part.split(" ", 1) for part in self._note.split(", ") if part)
+        for name, text in names.items():
+            if (logs or {}).get(name) is not None:
+                key, value = text.format(logs[name]).split(" ", 1)
+                kept[key] = value
+        self._note = ", ".join(f"{key} {value}" for key, value in kept.items())
+
+
+class SampleTrajectories(TrainerCallback):  # type: ignore[misc]
+    """Writes a few trajectories of a rollout every so many updates, for `agent-envs replay`."""
+
+    def __init__(self, trainer: Any, folder: Path, every: int) -> None:
+        self._trainer, self._folder, self._every = trainer, folder, every
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        steps = self._trainer.config.steps_per_rollout
+        update = state.global_step // steps
+        if not state.is_world_process_zero or state.global_step % steps or update % self._every:
+            return
+        rollout = self._trainer.last_rollout
+        if rollout is None:
+            return
+        path = self._folder / f"update-{update:06}.jsonl"
+        with TrajectoryWriter(path, self._trainer.collector.agent.group.definition) as writer:
+            writer.write(first_trajectories(rollout, _SHOWN), label=f"update {update}")
+
+
+def first_trajectories(rollout: Rollout, count: int) -> Rollout:
+    """The first so many trajectories of a rollout."""
+    chosen = set(sorted(rollout.starts)[:count])
+    starts = {t: s for t, s in rollout.starts.items() if t in chosen}
+    replicas = {s.replica for s in starts.values()}
+    return Rollout(
+        [step for step in rollout.steps if step.trajectory in chosen],
+        starts,
+        {i: text for i, text in rollout.failures.items() if i in replicas},
+    )
+
+
+class StopAtBoundary(TrainerCallback):  # type: ignore[misc]
+    """After :meth:`request`: finish the updates of the current rollout, save, stop."""
+
+    def __init__(self, steps_per_rollout: int) -> None:
+        self._steps, self.requested = steps_per_rollout, False
+
+    def request(self) -> None:
+        self.requested = True
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.requested and state.global_step % self._steps == 0:
+            control.should_save = control.should_training_stop = True
+
+
+@contextmanager
+def interruptible(stop: StopAtBoundary) -> Iterator[None]:
+    """First Ctrl-C (or SIGTERM): stop at the next boundary. A second one stops at once."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if stop.requested:
+            raise KeyboardInterrupt
+        stop.request()
+        logger.warning("finishing the current updates, then saving; once more stops at once")
+
+    before = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

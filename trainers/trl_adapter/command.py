@@ -1,0 +1,90 @@
+"""The command line of training: one YAML file, any field on top of it, help for all of them."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import yaml
+
+from agent_envs.core import AgentEnvError, OptionError
+from trainers.trl_adapter.config import TrainConfig, default_of, leaves, load_config, with_overrides
+
+
+def parser(name: str, text: str) -> argparse.ArgumentParser:
+    """The parser; its epilog lists every field of the configuration."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m trainers.trl_adapter{'' if name == 'train' else '.' + name}",
+        description=text,
+        epilog=field_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--config", help="YAML file, such as examples/cpu/gigpo.yaml")
+    made.add_argument("--output_dir", "--output-dir", help="short for --run.output_dir")
+    made.add_argument(
+        "--dry-run", action="store_true", help="check everything, print the full config, stop"
+    )
+    return made
+
+
+def field_help() -> str:
+    """One line per field: name, default, what it does."""
+    lines = ["Any field of the config: --section.field VALUE, or --field VALUE where unique", ""]
+    for path, _, item in leaves():
+        lines.append(f"  --{path} (default {default_of(item)!r})")
+        lines.append(f"        {item.metadata['help']}")
+    return "\n".join(lines)
+
+
+def command_line(
+    name: str, text: str, arguments: Sequence[str] | None
+) -> tuple[TrainConfig, argparse.Namespace]:
+    """(config, the command's own options); OptionError for anything that is not understood."""
+    options, rest = parser(name, text).parse_known_args(arguments)
+    overrides = dict(_overrides(rest))
+    if options.output_dir is not None:
+        overrides["run.output_dir"] = options.output_dir
+    config = TrainConfig() if options.config is None else load_config(options.config)
+    return with_overrides(config, overrides), options
+
+
+def _overrides(rest: Sequence[str]) -> Mapping[str, Any]:
+    """``--key value`` and ``--key=value``; values are read as YAML reads them."""
+    found: dict[str, Any] = {}
+    words = list(rest)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--") or len(word) < 3:
+            raise OptionError(f"expected --field VALUE, got {word!r}")
+        key, equals, value = word[2:].partition("=")
+        if not equals:
+            if not words:
+                raise OptionError(f"--{key} needs a value")
+            value = words.pop(0)
+        try:
+            found[key.replace("-", "_")] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            found[key.replace("-", "_")] = value
+    return found
+
+
+def guarded(act: Callable[[], int]) -> int:
+    """Run a command: errors are one line and exit code 2 (a traceback with AGENT_ENVS_DEBUG=1)."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for noisy in ("httpx", "httpcore", "huggingface_hub"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        return act()
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; the last checkpoint is whole\n")
+        return 130
+    except (AgentEnvError, gymnasium.error.Error, OSError, ValueError, ImportError) as error:
+        if os.environ.get("AGENT_ENVS_DEBUG"):
+            raise
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        return 2

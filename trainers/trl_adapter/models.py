@@ -1,0 +1,143 @@
+"""The policy's folder: built here (``tiny``), warm-started, or the user's; and what must fit into it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+import agent_envs
+from agent_envs.agent import ExpertPolicy, RandomPolicy, Rollout
+from agent_envs.core import OptionError
+from agent_envs.core.seeding import keyed_seed
+from trainers.trl_adapter.checkpoint import staged
+from trainers.trl_adapter.collect import agent_parts, make_agent
+from trainers.trl_adapter.config import TrainConfig
+from trainers.trl_adapter.tiny import build_tiny
+
+logger = logging.getLogger("trainers.trl_adapter")
+
+_VOCABULARY, _EXPERT = 0x70CA, 0xE5E4
+_TASKS_FOR_WORDS = 256
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """``float32`` and so on as torch's."""
+    return getattr(torch, name)  # type: ignore[no-any-return]
+
+
+def context_of(config: Any) -> int | None:
+    """Longest sequence of a model's (text) configuration, where it says so."""
+    return getattr(config, "max_position_embeddings", None)
+
+
+def check_context(config: TrainConfig, model: Any) -> int:
+    """Longest prompt in tokens; OptionError with the numbers where prompt and reply do not fit.
+
+    Args:
+        model: the model's text configuration.
+    """
+    reply, context = config.rollout.max_completion_tokens, context_of(model)
+    prompt = config.agent.max_prompt_tokens
+    if context is None:
+        if prompt is None:
+            raise OptionError("the model does not say its context: set agent.max_prompt_tokens")
+        return prompt
+    prompt = context - reply if prompt is None else prompt
+    if prompt < 1 or prompt + reply > context:
+        raise OptionError(
+            f"prompts of up to {prompt} tokens (agent.max_prompt_tokens) and replies of {reply} "
+            f"(rollout.max_completion_tokens) make {prompt + reply}, more than the model's context "
+            f"of {context}"
+        )
+    return prompt
+
+
+def model_folder(config: TrainConfig, run: Path) -> Path:
+    """The folder with the policy's weights; ``tiny`` is built inside the run's folder.
+
+    Raises:
+        OptionError: the path is no model folder.
+    """
+    if config.model.path == "tiny":
+        folder = run / "tiny"
+        if not (folder / "config.json").is_file():
+            with staged(run, folder.name, main=True) as staging:
+                build_tiny(
+                    vocabulary_texts(config), staging / folder.name,
+                    hidden_size=config.model.hidden_size, layers=config.model.layers,
+                    context=config.model.context, seed=config.run.seed,
+                )  # fmt: skip
+        return folder
+    folder = Path(config.model.path)
+    if not (folder / "config.json").is_file():
+        raise OptionError(
+            f"model.path {config.model.path!r} is no folder with a Hugging Face model (no "
+            "config.json there); `tiny` builds a small one"
+        )
+    return folder
+
+
+class _Letters:
+    """Counts characters: a stand-in for the tokenizer that is about to be made."""
+
+    @staticmethod
+    def encode(text: str, add_special_tokens: bool = False) -> range:
+        return range(len(text))
+
+    @staticmethod
+    def apply_chat_template(chats: Any, **_: Any) -> list[list[int]]:
+        return [[] for _ in chats]
+
+
+def vocabulary_texts(config: TrainConfig) -> list[str]:
+    """What an agent reads and writes here: prompts and replies of experts and of chance."""
+    texts: list[str] = []
+    parts = agent_parts(config.env.id, config.agent, _Letters(), 10**9)
+    agent = make_agent(config.env, _TASKS_FOR_WORDS, 1, parts)
+    try:
+        has_expert = agent.group.profile.has_expert
+        for policy in (ExpertPolicy(),) * has_expert + (RandomPolicy(0),):
+            rollout = agent.rollout(policy, seed=keyed_seed(_VOCABULARY, config.run.seed))
+            for step in rollout.steps:
+                texts += [step.prompt.text, step.completion.text]
+    finally:
+        agent.close()
+    return texts
+
+
+def expert_rollout(config: TrainConfig, folder: Path, episodes: int) -> Rollout:
+    """Episodes of the scripted expert on training tasks, with the prompts that the model will see."""
+    env = config.env
+    if not agent_envs.registration.env_class(env.id).profile.has_expert:
+        raise OptionError(f"{env.id} has no scripted expert to start from: warm_start.episodes: 0")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    longest = check_context(config, _model_config(folder))
+    parts = agent_parts(env.id, config.agent, tokenizer, longest)
+    agent = make_agent(env, episodes, 1, parts)
+    seeds = [keyed_seed(_EXPERT, config.run.seed, i) for i in range(episodes)]
+    options: dict[str, Any] = {}
+    if env.tasks is not None:
+        options["task_index"] = [i % env.tasks for i in range(episodes)]
+    try:
+        rollout: Rollout = agent.rollout(ExpertPolicy(), seed=seeds, options=options)
+    finally:
+        agent.close()
+    return rollout
+
+
+def _model_config(folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(folder).get_text_config()
+
+
+def won_steps(rollout: Rollout) -> Iterable[Any]:
+    """Steps of the episodes that were won."""
+    for steps in rollout.trajectories().values():
+        if steps and steps[-1].info.get("won") and steps[-1].error is None:
+            yield from steps

@@ -1,0 +1,181 @@
+"""A whole run: config -> model folder -> trainer -> run folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import yaml
+from transformers import AutoConfig, PrinterCallback, ProgressCallback
+
+from agent_envs.cli.common import progress_bar
+from agent_envs.core import OptionError
+from agent_envs.core.errors import MissingExtra
+from agent_envs.core.files import write_atomic
+from trainers.trl_adapter import checkpoint as saving
+from trainers.trl_adapter import seam
+from trainers.trl_adapter.callbacks import (
+    MetricsFile,
+    Progress,
+    SampleTrajectories,
+    StopAtBoundary,
+    interruptible,
+)
+from trainers.trl_adapter.command import command_line, guarded
+from trainers.trl_adapter.config import TrainConfig, from_dict, leaves, to_dict
+from trainers.trl_adapter.models import check_context
+from trainers.trl_adapter.presets import resolve
+from trainers.trl_adapter.sft import starting_model
+from trainers.trl_adapter.splits import held_out_split
+from trainers.trl_adapter.trainer import StepwiseTrainer
+
+logger = logging.getLogger("trainers.trl_adapter")
+
+LOGGERS = {"tensorboard": "tensorboard", "trackio": "trackio", "wandb": "wandb"}
+_FREE = ("run.", "eval.", "env.backend", "optim.micro_batch_tokens", "rollout.rows_per_generation")
+
+
+def check(config: TrainConfig) -> TrainConfig:
+    """The resolved config, after every check that needs no model weights.
+
+    Raises:
+        OptionError: values that are unknown or do not fit together.
+        MissingExtra: a logger that is not installed.
+    """
+    config = resolve(config)
+    seam.check_extra(config.trl)
+    if config.eval.every:
+        held_out_split(config.env, config.eval)
+    for name in config.run.log_to:
+        if name not in LOGGERS:
+            raise OptionError(f"run.log_to: unknown {name!r}; valid: {', '.join(LOGGERS)}")
+        try:
+            __import__(LOGGERS[name])
+        except ImportError:
+            if name == "tensorboard":
+                raise MissingExtra("logging to TensorBoard", "train") from None
+            raise OptionError(f"run.log_to: {name} is not installed: pip install {name}") from None
+    if config.model.path != "tiny":
+        check_context(config, AutoConfig.from_pretrained(config.model.path).get_text_config())
+    return config
+
+
+def train(config: TrainConfig) -> dict[str, Any]:
+    """Run to the end (or to Ctrl-C); returns the last evaluation's figures and the run's folder.
+
+    The folder then holds ``config.yaml``, ``metrics.jsonl``, ``checkpoint-*``, ``best.json``, ``final``
+    (model folder), ``trajectories/`` and the logger's files.
+    """
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    config, run = check(config), Path(config.run.output_dir)
+    start = _resume_point(config, run)
+    if start is None:
+        write_atomic(run / "config.yaml", yaml.safe_dump(to_dict(config), sort_keys=False).encode())
+    steps = config.steps_per_rollout
+    stop = StopAtBoundary(steps)
+    folder = starting_model(config, run, config.run.progress)
+    bar = progress_bar("updates", config.run.updates, not config.run.progress)
+    with bar as update:
+        progress = Progress(update, config.run.updates, steps)
+        trainer = StepwiseTrainer(
+            folder,
+            config,
+            callbacks=[MetricsFile(run / "metrics.jsonl", steps), stop, progress],
+            on_turn=progress.on_turn,
+        )
+        for callback in (ProgressCallback, PrinterCallback):
+            trainer.remove_callback(callback)
+        if config.run.trajectories:
+            trainer.add_callback(
+                SampleTrajectories(trainer, run / "trajectories", config.run.trajectories)
+            )
+        try:
+            with interruptible(stop) if _is_main_thread() else nullcontext():
+                trainer.train(resume_from_checkpoint=None if start is None else str(start))
+            if not stop.requested:
+                _finish(trainer, run)
+        finally:
+            trainer.close()
+    figures = {"output_dir": str(run), "update": trainer.update, "best": trainer.best}
+    if trainer.last_evaluation is not None:
+        figures["eval_success_rate"] = trainer.last_evaluation.success_rate
+        figures["eval_interval"] = list(trainer.last_evaluation.interval)
+    return figures
+
+
+def _finish(trainer: StepwiseTrainer, run: Path) -> None:
+    """The final weights as a model folder."""
+    with saving.staged(run, "final", bool(trainer.args.should_save)) as staging:
+        trainer.save_model(str(staging / "final"))
+
+
+def _is_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()
+
+
+def _resume_point(config: TrainConfig, run: Path) -> Path | None:
+    """The checkpoint to go on from; refuses other numbers than the run began with."""
+    if config.run.resume is None:
+        whole = saving.checkpoints(run)
+        if whole:
+            raise OptionError(
+                f"{run} holds a run already ({whole[-1].name}): resume it with --resume latest, or "
+                "choose another --output_dir"
+            )
+        return None
+    path = saving.checkpoint_to_resume(run, config.run.resume, config.steps_per_rollout)
+    file = run / "config.yaml"
+    if file.is_file():
+        before = from_dict(yaml.safe_load(file.read_text(encoding="utf-8")))
+        changed = [name for name in _leaf_names() if _leaf(before, name) != _leaf(config, name)]
+        changed = [name for name in changed if not name.startswith(_FREE) or name == "run.seed"]
+        if changed:
+            raise OptionError(
+                "a resumed run must go on as it began; changed: "
+                + ", ".join(
+                    f"{name} ({_leaf(before, name)!r} -> {_leaf(config, name)!r})"
+                    for name in changed
+                )
+            )
+    return path
+
+
+def _leaf_names() -> list[str]:
+    return [path for path, _, _ in leaves()]
+
+
+def _leaf(config: TrainConfig, path: str) -> Any:
+    value: Any = config
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+DESCRIPTION = """Train a language model as an agent: one YAML file says everything.
+
+  python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml
+  python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml --algorithm grpo --run.updates 20
+  python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml --resume latest
+  python -m trainers.trl_adapter.plot runs/gigpo
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; exit code 0, 2 on bad input, 130 after a second Ctrl-C."""
+
+    def act() -> int:
+        config, options = command_line("train", DESCRIPTION, arguments)
+        if options.dry_run:
+            logger.info("%s", yaml.safe_dump(to_dict(check(config)), sort_keys=False))
+            return 0
+        figures = train(config)
+        logger.info("%s", yaml.safe_dump(figures, sort_keys=False).rstrip())
+        return 0
+
+    return guarded(act)

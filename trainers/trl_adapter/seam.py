@@ -1,0 +1,183 @@
+"""Where the adapter touches TRL: its configuration, and the few private members it relies on.
+
+``tests/test_trl_contract.py`` checks all of it against the installed TRL.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from contextlib import AbstractContextManager
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import use_adapter
+
+from agent_envs.core import OptionError
+from trainers.trl_adapter.config import TrainConfig
+
+_OURS = "the adapter sets it; use {}"
+REFUSED: dict[str, str] = {  # field of GRPOConfig -> why it cannot be set through `trl:`
+    **{
+        name: _OURS.format(ours)
+        for name, ours in {
+            "output_dir": "run.output_dir", "seed": "run.seed", "max_steps": "run.updates",
+            "num_train_epochs": "run.updates", "save_steps": "run.save_every",
+            "save_strategy": "run.save_every", "save_total_limit": "run.keep",
+            "eval_steps": "eval.every", "eval_strategy": "eval.every",
+            "eval_on_start": "eval.at_start", "report_to": "run.log_to",
+            "logging_steps": "one row per update", "learning_rate": "optim.learning_rate",
+            "weight_decay": "optim.weight_decay", "max_grad_norm": "optim.max_grad_norm",
+            "lr_scheduler_type": "optim.schedule", "warmup_steps": "optim.warmup_steps",
+            "steps_per_generation": "optim.mini_batches",
+            "num_iterations": "optim.iterations", "num_generations": "rollout.group_size",
+            "generation_batch_size": "rollout.groups",
+            "per_device_train_batch_size": "optim.mini_batches and optim.micro_batch_tokens",
+            "per_device_eval_batch_size": "eval.num_envs",
+            "gradient_accumulation_steps": "optim.micro_batch_tokens",
+            "max_completion_length": "rollout.max_completion_tokens",
+            "temperature": "rollout.temperature", "top_p": "rollout.top_p",
+            "top_k": "rollout.top_k", "loss_type": "loss.loss_type",
+            "epsilon": "loss.clip_low", "epsilon_high": "loss.clip_high",
+            "delta": "loss.dual_clip", "beta": "loss.kl_coef",
+            "entropy_coef": "loss.entropy_coef",
+            "importance_sampling_level": "loss.importance",
+            "mask_truncated_completions": "loss.mask_truncated",
+            "scale_rewards": "advantage.norm", "chat_template_kwargs": "agent.chat_template_kwargs",
+            "resume_from_checkpoint": "run.resume", "disable_tqdm": "run.progress",
+        }.items()
+    },
+    "reward_weights": "environments give one reward",
+    "multi_objective_aggregation": "environments give one reward",
+    "use_adaptive_entropy": "its controller counts micro-batches; set loss.entropy_coef",
+    "top_entropy_quantile": "its quantile would depend on the micro-batches",
+    "router_aux_loss_coef": "its mean would depend on the micro-batches",
+    "log_completions": "see run.trajectories",
+    "log_completions_hub_repo": "nothing is uploaded",
+    "push_to_hub": "nothing is uploaded",
+    "vllm_importance_sampling_correction": "not with step-wise rollouts yet",
+    "num_generations_eval": "evaluation plays every task once",
+    "max_tool_calling_iterations": "environments take the place of tools",
+    "remove_unused_columns": "there are no columns",
+    "shuffle_dataset": "the run's seed decides the tasks",
+    "sync_ref_model": "the reference is the starting model",
+    "use_transformers_continuous_batching": "slower than generate on a CPU; use vLLM",
+    "use_transformers_paged": "slower than generate on a CPU; use vLLM",
+}  # fmt: skip
+
+
+def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) -> GRPOConfig:
+    """TRL's configuration of a resolved run.
+
+    TRL's own batch only drives its data loader: rows are placeholders, and the collector decides what is
+    played. ``trl:`` in the config reaches every field that the adapter neither sets nor refuses.
+    """
+    check_extra(config.trl)
+    rollout, loss, optim, run = config.rollout, config.loss, config.optim, config.run
+    steps = config.steps_per_rollout
+    rows = 2 * -(-rollout.groups * rollout.group_size // (2 * world_size * optim.mini_batches))
+    settings: dict[str, Any] = {
+        "output_dir": str(output_dir),
+        "seed": run.seed,
+        "max_steps": run.updates * steps,
+        "per_device_train_batch_size": rows,
+        "per_device_eval_batch_size": 2,
+        "num_generations": 2,
+        "steps_per_generation": optim.mini_batches,
+        "num_iterations": optim.iterations,
+        "gradient_accumulation_steps": 1,
+        "shuffle_dataset": False,
+        "max_completion_length": rollout.max_completion_tokens,
+        "temperature": rollout.temperature,
+        "top_p": rollout.top_p,
+        "top_k": rollout.top_k,
+        "loss_type": loss.loss_type,
+        "importance_sampling_level": loss.importance,
+        "epsilon": loss.clip_low,
+        "epsilon_high": loss.clip_high,
+        "delta": loss.dual_clip,
+        "beta": loss.kl_coef,
+        "entropy_coef": loss.entropy_coef,
+        "scale_rewards": "none",
+        "vllm_importance_sampling_correction": False,
+        "learning_rate": optim.learning_rate,
+        "weight_decay": optim.weight_decay,
+        "max_grad_norm": optim.max_grad_norm,
+        "lr_scheduler_type": optim.schedule,
+        "warmup_steps": optim.warmup_steps,
+        "logging_strategy": "steps",
+        "logging_steps": steps,
+        "logging_first_step": False,
+        "save_strategy": "steps" if run.save_every else "no",
+        "save_steps": max(run.save_every, 1) * steps,
+        "eval_strategy": "steps" if config.eval.every else "no",
+        "eval_steps": max(config.eval.every, 1) * steps,
+        "eval_on_start": bool(config.eval.every) and config.eval.at_start,
+        "report_to": list(run.log_to) or "none",
+        "chat_template_kwargs": dict(config.agent.chat_template_kwargs),
+        # defaults of ours, open to `trl:`
+        "use_bias_correction_kl": False,
+        "disable_dropout": True,
+        "gradient_checkpointing": False,
+        "bf16": False,
+        "dataloader_pin_memory": False,
+        **config.trl,
+    }
+    return GRPOConfig(**settings)
+
+
+def check_extra(extra: dict[str, Any]) -> None:
+    """OptionError for a ``trl:`` field that does not exist or would do nothing here."""
+    known = {item.name for item in fields(GRPOConfig)}
+    for name in extra:
+        if name in REFUSED:
+            raise OptionError(f"trl.{name} cannot be set here: {REFUSED[name]}")
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.5)
+            raise OptionError(f"TRL's GRPOConfig has no field {name!r}; nearest: {', '.join(near)}")
+
+
+def generate_single_turn(
+    trainer: GRPOTrainer, prompt_ids: list[list[int]]
+) -> tuple[list[list[int]], list[list[float]] | None]:
+    """TRL's sampler on token ids: ids of the replies, log-probabilities where the back end has them.
+
+    ``num_generations=1``: vLLM's server mode would otherwise keep every n-th prompt only.
+    """
+    parameters = inspect.signature(trainer._generate_single_turn).parameters
+    extra = {"num_generations": 1} if "num_generations" in parameters else {}
+    ids, logprobs = trainer._generate_single_turn(prompt_ids, None, {}, **extra)
+    return [list(row) for row in ids], logprobs
+
+
+def with_temperature(generation_config: Any, temperature: float) -> Any:
+    """A copy of a generation configuration that samples at ``temperature``; 0 takes the likeliest."""
+    changed = copy.deepcopy(generation_config)
+    changed.do_sample = temperature > 0
+    if temperature > 0:
+        changed.temperature = temperature
+    else:
+        changed.temperature = changed.top_p = 1.0
+        changed.top_k = 50  # transformers' own defaults, which it accepts beside greedy decoding
+    return changed
+
+
+def reference_adapter(trainer: GRPOTrainer) -> AbstractContextManager[Any]:
+    """With a PEFT model: its adapter as it was at the start (or none) in place of the trained one."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None)
+
+
+def world_size() -> int:
+    """Number of processes that train together."""
+    return int(PartialState().num_processes)
+
+
+def from_main_process(value: Any) -> Any:
+    """What the main process has, on all of them."""
+    return broadcast_object_list([value])[0]

@@ -1,0 +1,125 @@
+"""Warm start: supervised learning of the scripted expert's decisions, with TRL's SFTTrainer.
+
+``python -m trainers.trl_adapter.sft --config FILE.yaml --output_dir DIR`` writes a model folder that
+``--model.path DIR`` starts from. Rows are tokenised here: a prompt exactly as reinforcement learning will show
+it, and the reply that the parser reads back as the expert's action; the loss is on the reply only.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
+from trl import SFTConfig, SFTTrainer
+
+from agent_envs.core import OptionError
+from trainers.trl_adapter.checkpoint import staged
+from trainers.trl_adapter.command import command_line, guarded
+from trainers.trl_adapter.config import TrainConfig, with_overrides
+from trainers.trl_adapter.models import dtype_of, expert_rollout, model_folder, won_steps
+from trainers.trl_adapter.policy import encode_chats
+
+logger = logging.getLogger("trainers.trl_adapter")
+
+
+def expert_rows(config: TrainConfig, folder: Path) -> list[dict[str, list[int]]]:
+    """``input_ids`` and ``completion_mask`` of each decision of the won expert episodes."""
+    steps = list(won_steps(expert_rollout(config, folder, config.warm_start.episodes)))
+    if not steps:
+        raise OptionError(f"the expert won none of its episodes of {config.env.id}")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompts = encode_chats(
+        tokenizer, [s.prompt.messages for s in steps], config.agent.chat_template_kwargs
+    )
+    rows, longest = [], config.rollout.max_completion_tokens
+    for step, prompt in zip(steps, prompts, strict=True):
+        reply = tokenizer.encode(
+            step.completion.text, add_special_tokens=False, split_special_tokens=True
+        )
+        reply.append(tokenizer.eos_token_id)
+        if len(reply) > longest:
+            raise OptionError(
+                f"the expert's reply {step.completion.text!r} has {len(reply)} tokens: "
+                f"rollout.max_completion_tokens ({longest}) is too small"
+            )
+        rows.append(
+            {
+                "input_ids": [*prompt, *reply],
+                "completion_mask": [0] * len(prompt) + [1] * len(reply),
+            }
+        )
+    return rows
+
+
+def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = True) -> Path:
+    """Fine-tune the model of ``folder`` on expert decisions; returns the folder of the result."""
+    settings, work = config.warm_start, out.parent / ".sft"
+    rows = expert_rows(config, folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype_of(config.model.dtype))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    args = SFTConfig(
+        output_dir=str(work),
+        seed=config.run.seed,
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        max_grad_norm=settings.max_grad_norm,
+        lr_scheduler_type="linear",
+        max_length=None,
+        completion_only_loss=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        logging_steps=20,
+        disable_tqdm=not progress,
+        dataloader_pin_memory=False,
+    )
+    trainer = SFTTrainer(
+        model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer
+    )
+    if not progress:
+        trainer.remove_callback(PrinterCallback)
+    result = trainer.train()
+    shutil.rmtree(work, ignore_errors=True)
+    with staged(out.parent, out.name, main=True) as staging:
+        model.save_pretrained(staging / out.name)
+        tokenizer.save_pretrained(staging / out.name)
+    logger.info("warm start: %d decisions, loss %.3f", len(rows), result.training_loss)
+    return out
+
+
+def starting_model(config: TrainConfig, run: Path, progress: bool = True) -> Path:
+    """The folder that training starts from: the model as it is, or after the warm start."""
+    folder = model_folder(config, run)
+    if not config.warm_start.episodes:
+        return folder
+    out = run / "warm"
+    if (out / "config.json").is_file():
+        return out  # a resumed run
+    return warm_start(config, folder, out, progress)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; see the module's text."""
+
+    def act(config: TrainConfig, options: Any) -> int:
+        out = Path(config.run.output_dir)
+        if not config.warm_start.episodes:
+            config = with_overrides(config, {"warm_start.episodes": 200})
+        folder = model_folder(config, out.parent / f".{out.name}.start")
+        warm_start(config, folder, out, config.run.progress)
+        logger.info("model folder: %s", out)
+        return 0
+
+    return guarded(lambda: act(*command_line("sft", __doc__ or "", arguments)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

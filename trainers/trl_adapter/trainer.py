@@ -1,0 +1,476 @@
+"""The trainer: TRL's GRPOTrainer fed with step-wise group rollouts.
+
+One update: play G x N episodes, one sample per decision; turn rewards into advantages; take
+``mini_batches`` x ``iterations`` optimizer steps with TRL's loss. What is overridden, and why it can be,
+stands in ``docs/training.md``; ``tests/test_trl_contract.py`` watches the installed TRL.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOTrainer
+
+from agent_envs import evaluate
+from agent_envs.agent import Rollout, Turn
+from agent_envs.core import OptionError
+from agent_envs.core.seeding import keyed_seed
+from agent_envs.evaluation import Evaluation
+from trainers.gigpo.columns import Floats
+from trainers.trl_adapter import checkpoint as saving
+from trainers.trl_adapter import microbatch, seam
+from trainers.trl_adapter.collect import Collector, agent_parts, make_agent
+from trainers.trl_adapter.config import TrainConfig
+from trainers.trl_adapter.critic import Critic
+from trainers.trl_adapter.estimators import Estimate, Tokens, estimate
+from trainers.trl_adapter.models import check_context, dtype_of
+from trainers.trl_adapter.penalties import overlong_penalty
+from trainers.trl_adapter.policy import ModelPolicy
+from trainers.trl_adapter.presets import preset_of, resolve
+from trainers.trl_adapter.samples import Samples, Tensors, padded, to_device, token_tensors
+from trainers.trl_adapter.splits import held_out_split
+from trainers.trl_adapter.tiny import count_parameters
+
+RATIO_LIMIT = 20.0  # |log ratio| of a token beyond which it teaches nothing (exp(20) = 5e8)
+_SAMPLING, _EVALUATION = 0x5A3, 0xE7A1
+
+
+class StepwiseTrainer(GRPOTrainer):
+    """Trains a causal LM on the episodes of a group env.
+
+    Args:
+        model: a Hugging Face model folder, or a model that was loaded from one.
+        config: the run; open fields are filled in by the algorithm's preset.
+        tokenizer: default that of the folder.
+        output_dir: default ``config.run.output_dir``.
+        callbacks: transformers' callbacks.
+        on_turn: called after each turn of a rollout, for progress.
+
+    Raises:
+        OptionError: numbers that do not fit together; the message holds the valid ones.
+    """
+
+    algorithm: str | None = None  # set by the named trainers
+
+    def __init__(
+        self,
+        model: str | Path | Any,
+        config: TrainConfig,
+        *,
+        tokenizer: Any = None,
+        output_dir: str | Path | None = None,
+        callbacks: list[Any] | None = None,
+        on_turn: Callable[[Turn], None] = lambda turn: None,
+    ) -> None:
+        if self.algorithm is not None:
+            config = replace(config, algorithm=self.algorithm)
+        self.config = config = resolve(config)
+        folder = str(model if isinstance(model, str | Path) else model.config.name_or_path)
+        if isinstance(model, str | Path):
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype_of(config.model.dtype),
+                attn_implementation=config.model.attn_implementation,
+            )  # fmt: skip
+        tokenizer = tokenizer or AutoTokenizer.from_pretrained(folder, padding_side="left")
+        if count_parameters(model, trainable=True) == 0:
+            raise OptionError(f"{folder}: no parameter of the model is trainable")
+        self._max_prompt = check_context(config, model.config.get_text_config())
+        output_dir = config.run.output_dir if output_dir is None else output_dir
+        args = seam.grpo_config(config, output_dir, seam.world_size())
+        if config.rollout.groups % args.world_size:
+            raise OptionError(
+                f"rollout.groups ({config.rollout.groups}) must be a multiple of the number of "
+                f"processes ({args.world_size}), so that no group is torn apart"
+            )
+        rows = args.per_device_train_batch_size * args.steps_per_generation * args.world_size // 2
+        super().__init__(
+            model=model,
+            reward_funcs=_no_reward,
+            args=args,
+            train_dataset=Dataset.from_dict({"prompt": [""] * (rows * config.run.updates)}),
+            eval_dataset=Dataset.from_dict({"prompt": [""]}),
+            processing_class=tokenizer,
+            callbacks=callbacks,
+        )
+        self.preset = preset_of(config.algorithm)
+        self._staging: Path | None = None
+        self._old: Tensor | None = None
+        self._wild_tokens = 0
+        self.best: dict[str, Any] | None = saving.read_json(Path(output_dir) / "best.json")
+        self.last_rollout: Rollout | None = None
+        self.last_evaluation: Evaluation | None = None
+        self.on_turn = on_turn
+        world = self.accelerator.num_processes
+        self.critic = (
+            Critic(
+                folder, config.critic, dtype=dtype_of(config.model.dtype),
+                device=self.accelerator.device, processes=world,
+            )
+            if self.preset.critic
+            else None
+        )  # fmt: skip
+        self.policy = ModelPolicy(
+            tokenizer,
+            lambda ids: seam.generate_single_turn(self, ids),
+            max_prompt_tokens=self._max_prompt,
+            max_completion_tokens=config.rollout.max_completion_tokens,
+            eos_ids=self.eos_token_ids,
+            rows=config.rollout.rows_per_generation,
+            template=config.agent.chat_template_kwargs,
+        )
+        self._parts = agent_parts(config.env.id, config.agent, tokenizer, self._max_prompt)
+        groups = config.rollout.groups // world
+        self.collector = Collector(
+            make_agent(config.env, groups, config.rollout.group_size, self._parts),
+            self.policy,
+            config.rollout,
+            seed=config.run.seed,
+            tasks=config.env.tasks,
+            first_group=groups * self.accelerator.process_index,
+            reduce=self._sum,
+        )
+
+    # -- playing ----------------------------------------------------------------------------------
+
+    @property
+    def update(self) -> int:
+        """Rollouts learned from so far."""
+        return int(self.state.global_step) // self.config.steps_per_rollout
+
+    @contextmanager
+    def sampling(self, *key: int, temperature: float | None = None) -> Iterator[None]:
+        """Model in evaluation mode, and random numbers that depend on ``key`` only."""
+        training, given = self.model.training, self.generation_config
+        if temperature is not None:
+            self.generation_config = seam.with_temperature(given, temperature)
+        self.model.eval()
+        try:
+            with torch.random.fork_rng():
+                torch.manual_seed(keyed_seed(self.config.run.seed, *key))
+                yield
+        finally:
+            self.generation_config = given
+            self.model.train(training)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
+        """A rollout as TRL's batch. ``inputs`` are placeholders: the collector decides what is played."""
+        begun = time.perf_counter()
+        before = self.policy.completion_tokens
+        with self.sampling(_SAMPLING, self.update, self.accelerator.process_index):
+            collected = self.collector.collect(self.update, self.on_turn)
+        played = time.perf_counter() - begun
+        samples, self.last_rollout = collected.samples, collected.rollout
+        batch = to_device(self._tensors(samples), self.accelerator.device)
+        found = self._estimate(batch, samples)
+        result = self._with_advantages(batch, found, len(samples))
+        tokens = float(self._sum(np.array([self.policy.completion_tokens - before], np.float64))[0])
+        self.record(
+            **collected.figures,
+            **({} if found.kl is None else {"kl_reward": found.kl}),
+            tokens_generated=tokens,
+            rollout_seconds=played,
+            tokens_per_second=tokens / max(played, 1e-9),
+        )
+        return result
+
+    def _tensors(self, samples: Samples) -> Tensors:
+        """All processes get as many rows, a multiple of the mini-batches; the rest has weight zero."""
+        mini = self.config.optim.mini_batches
+        most = int(self._max(torch.tensor([len(samples)]))[0])
+        active = samples.active
+        if self.config.loss.mask_truncated:
+            active = active & ~samples.cut
+        rows = max(-(-most // mini), 1) * mini
+        return token_tensors(samples, rows, int(self._tokenizer.pad_token_id), active)
+
+    def _estimate(self, batch: Tensors, samples: Samples) -> Estimate:
+        """Log-probabilities and values where they are needed, then the algorithm's advantages."""
+        config, size = self.config, len(samples)
+        if config.steps_per_rollout > 1 or config.advantage.kl_in_reward:
+            batch["old_per_token_logps"] = self._log_probs(batch)
+        if config.loss.kl_coef or config.advantage.kl_in_reward:
+            batch["ref_per_token_logps"] = self._reference_log_probs(batch)
+        if self.critic is not None:
+            batch["values"] = self._in_parts(batch, self.critic.values)
+
+        def array(name: str) -> Floats | None:
+            return batch[name][:size].float().cpu().numpy() if name in batch else None
+
+        tokens = Tokens(
+            batch["completion_mask"][:size].bool().cpu().numpy(),
+            array("old_per_token_logps"), array("ref_per_token_logps"), array("values"),
+        )  # fmt: skip
+        if config.loss.overlong_buffer:
+            samples = replace(samples, reward=samples.reward + self._overlong(samples))
+        if self._sum(np.array([tokens.mask.sum()], np.float64))[0] < 2:
+            shape = tokens.mask.shape  # nothing to compare or to whiten
+            return Estimate(np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+        return estimate(self.preset.estimator, samples, tokens, config.advantage, self._sum)
+
+    def _overlong(self, samples: Samples) -> Floats:
+        loss, limit = self.config.loss, self.config.rollout.max_completion_tokens
+        return overlong_penalty(
+            np.array([len(ids) for ids in samples.completion_ids], np.float32),
+            limit=limit, buffer=loss.overlong_buffer, size=loss.overlong_penalty,
+        )  # fmt: skip
+
+    def _with_advantages(self, batch: Tensors, found: Estimate, size: int) -> Tensors:
+        """TRL's batch: a (rows, ...) tensor first, since that gives it the number of rows."""
+        mask = batch["completion_mask"]
+        columns = found.advantages if found.advantages.ndim == 2 else found.advantages[:, None]
+        advantages = torch.zeros(mask.shape, device=mask.device)
+        advantages[:size] = torch.from_numpy(np.ascontiguousarray(columns, np.float32)).to(mask)
+        if found.advantages.ndim == 1:
+            advantages = advantages[:, 0]
+        result = {"advantages": advantages, **batch}
+        if found.returns is not None and self.critic is not None:
+            returns = torch.zeros(mask.shape, device=mask.device)
+            returns[:size] = torch.from_numpy(found.returns).to(returns)
+            result["returns"] = returns
+        # normaliser of TRL's token-mean losses: all tokens that count, of all processes
+        result["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
+        active = mask.any(1)[:size]
+        self.record(advantage_abs_mean=float(advantages[:size][active].abs().mean()) if active.any() else 0.0)
+        return result
+
+    # -- log-probabilities ------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _in_parts(self, batch: Tensors, score: Callable[[Tensors], Tensor]) -> Tensor:
+        """``score`` of micro-batches, put together: (rows, T), 0 outside the mask."""
+        mask = batch["completion_mask"]
+        result = torch.zeros(mask.shape, device=mask.device)
+        for rows in self._plan(batch):
+            part = score(microbatch.take(batch, rows))
+            result[rows.unsqueeze(1), torch.arange(part.shape[1])] = part.float()
+        return result * mask
+
+    def _log_probs(self, batch: Tensors, model: Any = None) -> Tensor:
+        def score(part: Tensors) -> Tensor:
+            ids = torch.cat([part["prompt_ids"], part["completion_ids"]], 1)
+            mask = torch.cat([part["prompt_mask"], part["completion_mask"]], 1)
+            return self._get_per_token_logps_and_entropies(
+                model or self.model, ids, mask, part["completion_ids"].shape[1]
+            )[0]
+
+        with self._evaluation_mode():
+            return self._in_parts(batch, score)
+
+    def _reference_log_probs(self, batch: Tensors) -> Tensor:
+        """Of the starting model: TRL's copy, or the adapter as it was at the start."""
+        if self.ref_model is not None:
+            return self._log_probs(batch, self.ref_model)
+        with seam.reference_adapter(self):
+            return self._log_probs(batch)
+
+    @contextmanager
+    def _evaluation_mode(self) -> Iterator[None]:
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(training)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's, with wild ratios held: exp of a huge log-ratio would be inf, and its gradient NaN.
+
+        Tokens whose log-probability moved by more than :data:`RATIO_LIMIT` since the rollout keep a
+        constant ratio (no gradient) and are counted.
+        """
+        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._old is None:
+            return found
+        log_probs, *rest = found
+        moved = log_probs.detach() - self._old
+        wild = (moved.abs() > RATIO_LIMIT) | ~torch.isfinite(moved)
+        held = self._old + torch.nan_to_num(moved).clamp(-RATIO_LIMIT, RATIO_LIMIT)
+        self._wild_tokens += int((wild & self._old_mask).sum())
+        return torch.where(wild, held, log_probs), *rest
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """One optimizer step's gradient, from micro-batches of bounded size."""
+        model.train()
+        batch = self._prepare_inputs(inputs)
+        begun = time.perf_counter()
+        totals = self._totals(batch)
+        loss = torch.zeros((), device=self.accelerator.device)
+        self._wild_tokens = 0
+        parts = [microbatch.take(batch, rows) for rows in self._plan(batch)] if totals.tokens else []
+        for i, part in enumerate(parts):
+            last = i == len(parts) - 1
+            with nullcontext() if last else self.accelerator.no_sync(model):
+                loss += self._backward(model, part, totals)
+        self.entropy_coef = self.args.entropy_coef
+        skipped = self._skip_unless_finite(model, loss, totals)
+        if self.critic is not None and parts:
+            world = self.accelerator.num_processes
+            self.record(**self.critic.update(parts, totals.tokens * world, self._sum_tensor))
+        wild = float(self._sum(np.array([self._wild_tokens], np.float64))[0])
+        self.record(
+            skipped_updates=float(skipped), wild_tokens=wild,
+            update_seconds=time.perf_counter() - begun,
+        )  # fmt: skip
+        self._step += 1
+        return loss
+
+    def _backward(self, model: Any, part: dict[str, Any], totals: microbatch.Totals) -> Tensor:
+        mask = part["completion_mask"]
+        tokens = int(mask.sum())
+        scale = microbatch.scale_of(self.loss_type, len(mask), tokens, totals)
+        # the bonus is a mean over a micro-batch's tokens in every loss type
+        share = tokens / totals.tokens
+        self.entropy_coef = self.args.entropy_coef * share / scale if scale else 0.0
+        self._old, self._old_mask = part.get("old_per_token_logps"), mask.bool()
+        try:
+            with self.compute_loss_context_manager():
+                loss = self.compute_loss(model, part) * scale
+        finally:
+            self._old = None
+        self.accelerator.backward(loss)
+        return loss.detach()  # type: ignore[no-any-return]
+
+    def _totals(self, batch: Tensors) -> microbatch.Totals:
+        mask = batch["completion_mask"]
+        local = np.array([float(mask.any(1).sum()), float(mask.sum())])
+        rows, tokens = self._sum(local) / self.accelerator.num_processes
+        return microbatch.Totals(float(rows), float(tokens))
+
+    def _skip_unless_finite(self, model: Any, loss: Tensor, totals: microbatch.Totals) -> bool:
+        """Without gradients the optimizer leaves all weights alone, weight decay included."""
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        finite = bool(torch.isfinite(loss))
+        if finite and gradients:
+            finite = bool(torch.isfinite(torch.stack([g.float().norm() for g in gradients]).sum()))
+        broken = self._sum(np.array([0.0 if finite else 1.0]))[0] > 0
+        if broken or not totals.tokens:
+            for parameter in model.parameters():
+                parameter.grad = None
+            return True
+        return False
+
+    def _plan(self, batch: Tensors) -> list[Tensor]:
+        budget = self.config.optim.micro_batch_tokens
+        return microbatch.plan(microbatch.widths(batch), budget, self._max)
+
+    # -- evaluating and saving ----------------------------------------------------------------------
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Every task of the held-out panel once. Runs on the main process; all get its figures."""
+        metrics: dict[str, Any] = {}
+        if self.accelerator.is_main_process:
+            self.last_evaluation = self.evaluate_panel()
+            result = self.last_evaluation
+            low, high = result.interval
+            metrics = {
+                f"{metric_key_prefix}_success_rate": result.success_rate,
+                f"{metric_key_prefix}_interval": [low, high],
+                f"{metric_key_prefix}_score": result.mean_score,
+                f"{metric_key_prefix}_steps": result.mean_steps,
+                f"{metric_key_prefix}_invalid_action_rate": result.invalid_action_rate,
+                f"{metric_key_prefix}_episodes": len(result.episodes),
+            }
+        metrics = seam.from_main_process(metrics)
+        self._keep_best(metrics, metric_key_prefix)
+        with self._evaluation_mode():  # TRL files metrics by the model's mode
+            self.log({k: v for k, v in metrics.items() if isinstance(v, float)})
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+    def evaluate_panel(self) -> Evaluation:
+        """The panel's result with the current weights."""
+        config, env = self.config.eval, self.config.env
+        split = held_out_split(env, config)
+        options = {k: v for k, v in env.options.items() if k != "split"}
+        with self.sampling(_EVALUATION, config.seed, temperature=config.temperature):
+            return evaluate(
+                self.policy, env.id, split=split, num_envs=config.num_envs,
+                episodes=config.episodes, seed=config.seed, backend=env.backend,
+                **self._parts, **options,
+            )  # fmt: skip
+
+    def _keep_best(self, metrics: dict[str, Any], prefix: str) -> None:
+        rate = metrics[f"{prefix}_success_rate"]
+        if self.best is not None and rate <= self.best["success_rate"]:
+            return
+        step = self.state.global_step
+        self.best = {
+            "success_rate": rate, "interval": metrics[f"{prefix}_interval"], "step": step,
+            "checkpoint": f"checkpoint-{step}" if step else None,  # None: the starting model
+        }  # fmt: skip
+        self.control.should_save |= bool(step)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._staging or super()._get_output_dir(trial))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Into a folder of its own that gets its name when all is on disk."""
+        run, main = Path(self.args.output_dir), bool(self.args.should_save)
+        name = f"checkpoint-{self.state.global_step}"
+        with saving.staged(run, name, main) as self._staging:
+            try:
+                super()._save_checkpoint(model, trial)
+                if main and self.critic is not None:
+                    self.critic.save(self._staging / name)
+                self.accelerator.wait_for_everyone()
+            finally:
+                self._staging = None
+        if main:
+            if self.best is not None:
+                saving.write_json(run / "best.json", self.best)
+            saving.rotate(run, self.config.run.keep, self.best and self.best["checkpoint"])
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """None: a run folder has its config.yaml, and cards are about models on a hub."""
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.critic is not None:
+            self.critic.load(resume_from_checkpoint)
+
+    # -- small things -----------------------------------------------------------------------------
+
+    def record(self, **figures: float) -> None:
+        """Figures of this update; TRL averages them between two rows of the log."""
+        for name, value in figures.items():
+            self._metrics["train"][name].append(value)
+
+    def _sum_tensor(self, tensor: Tensor) -> Tensor:
+        total: Tensor = self.accelerator.reduce(tensor.to(self.accelerator.device), "sum")
+        return total
+
+    def _sum(self, array: Floats) -> Floats:
+        if self.accelerator.num_processes == 1:
+            return array
+        return self._sum_tensor(torch.from_numpy(array)).cpu().numpy()  # type: ignore[no-any-return]
+
+    def _max(self, tensor: Tensor) -> Tensor:
+        if self.accelerator.num_processes == 1:
+            return tensor
+        rows = self.accelerator.gather(tensor.to(self.accelerator.device).unsqueeze(0))
+        return rows.max(0).values.cpu()
+
+    def close(self) -> None:
+        """End the group env."""
+        self.collector.agent.close()
+
+
+def _no_reward(completions: Any, **_: Any) -> list[float]:
+    """TRL wants a reward function; rewards come from the environment."""
+    raise AssertionError("the rollout is played by the collector")
