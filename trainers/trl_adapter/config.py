@@ -93,6 +93,9 @@ class WarmStartConfig:
     """Supervised steps on the scripted expert's decisions before reinforcement learning begins."""
 
     episodes: int = option(0, "expert episodes to learn from; 0: none")
+    random: float = option(
+        0.0, "share of decisions left to chance: above 0 the model learns the form, not the skill"
+    )
     epochs: int = option(3, "passes over them")
     learning_rate: float = option(2e-3, "of AdamW")
     batch_size: int = option(16, "decisions per optimizer step")
@@ -100,6 +103,8 @@ class WarmStartConfig:
 
     def __post_init__(self) -> None:
         _at_least("warm_start.episodes", self.episodes, 0)
+        if not 0 <= self.random <= 1:
+            raise OptionError(f"warm_start.random: expected 0 to 1, got {self.random!r}")
         for name in ("epochs", "batch_size"):
             positive(f"warm_start.{name}", getattr(self, name))
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 import agent_envs
-from agent_envs.agent import ExpertPolicy, RandomPolicy, Rollout
+from agent_envs.agent import ExpertPolicy, Prompt, RandomPolicy, Rollout, View
 from agent_envs.core import OptionError
 from agent_envs.core.seeding import keyed_seed
 from trainers.trl_adapter.checkpoint import staged
@@ -21,7 +21,7 @@ from trainers.trl_adapter.tiny import build_tiny
 
 logger = logging.getLogger("trainers.trl_adapter")
 
-_VOCABULARY, _EXPERT = 0x70CA, 0xE5E4
+_VOCABULARY, _EXPERT, _NOISE = 0x70CA, 0xE5E4, 0x2015E
 _TASKS_FOR_WORDS = 256
 
 
@@ -124,16 +124,32 @@ def expert_rollout(config: TrainConfig, folder: Path, episodes: int) -> Rollout:
     if env.tasks is not None:
         options["task_index"] = [i % env.tasks for i in range(episodes)]
     try:
-        rollout: Rollout = agent.rollout(ExpertPolicy(), seed=seeds, options=options)
+        policy = _Noisy(config.warm_start.random, config.run.seed)
+        rollout: Rollout = agent.rollout(policy, seed=seeds, options=options)
     finally:
         agent.close()
     return rollout
 
 
 def _model_config(folder: Path) -> Any:
-    from transformers import AutoConfig
-
     return AutoConfig.from_pretrained(folder).get_text_config()
+
+
+class _Noisy:
+    """The expert, except that a share of the decisions is left to chance."""
+
+    needs_expert = True
+
+    def __init__(self, share: float, seed: int) -> None:
+        self._share, self._seed = share, seed
+        self._expert, self._random = ExpertPolicy(), RandomPolicy(seed)
+
+    def act(self, prompts: Sequence[Prompt]) -> list[str]:
+        return [self._choose(p.view).act([p])[0] for p in prompts]
+
+    def _choose(self, view: View) -> ExpertPolicy | RandomPolicy:
+        draw = keyed_seed(_NOISE, self._seed, view.group_seed, view.member, view.step)
+        return self._random if draw % 10_000 < self._share * 10_000 else self._expert
 
 
 def won_steps(rollout: Rollout) -> Iterable[Any]:

@@ -30,7 +30,8 @@ logger = logging.getLogger("trainers.trl_adapter")
 
 def expert_rows(config: TrainConfig, folder: Path) -> list[dict[str, list[int]]]:
     """``input_ids`` and ``completion_mask`` of each decision of the won expert episodes."""
-    steps = list(won_steps(expert_rollout(config, folder, config.warm_start.episodes)))
+    rollout = expert_rollout(config, folder, config.warm_start.episodes)
+    steps = list(rollout.steps if config.warm_start.random else won_steps(rollout))
     if not steps:
         raise OptionError(f"the expert won none of its episodes of {config.env.id}")
     tokenizer = AutoTokenizer.from_pretrained(folder)
