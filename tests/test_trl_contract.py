@@ -56,6 +56,8 @@ EXACT = {  # overridden by the adapter, or called by it as written here
     "get_train_dataloader": "self",
     "_save_checkpoint": "self, model, trial",
     "evaluate": "self, eval_dataset, ignore_keys, metric_key_prefix",
+    "_get_output_dir": "self, trial",
+    "_load_from_checkpoint": "self, resume_from_checkpoint, model",
 }
 AT_LEAST = {  # called with these; what else there is must have a default
     f"{TRAINER}._get_per_token_logps_and_entropies": (
@@ -70,6 +72,7 @@ AT_LEAST = {  # called with these; what else there is must have a default
     ),
     f"{VLLM}.generate": "self, prompts, images, num_generations",
     f"{VLLM}.sync_weights": "self",
+    f"{UTILS}:use_adapter": "model, adapter_name",
 }
 
 
@@ -117,7 +120,7 @@ def source(where: str) -> str:
 for _name in (
     *("_step", "_buffered_inputs", "_metrics", "entropy_coef", "_entropy_bonus_enabled", "beta"),
     *("ref_model", "epsilon_low", "epsilon_high", "generation_config", "eos_token_ids"),
-    *("num_iterations", "max_completion_length", "reward_funcs", "num_generations"),
+    *("num_iterations", "max_completion_length", "reward_funcs", "num_generations", "_tokenizer"),
 ):
 
     @seam(f"self.{_name}, set when a GRPOTrainer is made")

@@ -315,7 +315,11 @@ def test_F098_the_sequence_ratio_leaves_padding_out():
     assert gradient.tolist() == [[pytest.approx(exp(0.2) / 2)] * 2 + [0]]
 
 
-@pytest.mark.parametrize("settings", [GSPO, {"loss_type": "bnpo"}, {"loss_type": "grpo"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [GSPO, {"loss_type": "bnpo"}, {"loss_type": "grpo"}],
+    ids=["gspo", "token-mean", "row-mean"],
+)
 def test_F098_permuting_rows_or_padding_changes_nothing(settings):
     torch.manual_seed(0)
     old = -torch.rand(4, 3)

@@ -56,9 +56,7 @@ def _spec(given: dict[str, Any] | None, default: Spec) -> Spec:
     return Spec(given.get("name", default.name), options)
 
 
-def make_agent(
-    env: EnvConfig, groups: int, group_size: int, parts: dict[str, Any]
-) -> AgentGroup:
+def make_agent(env: EnvConfig, groups: int, group_size: int, parts: dict[str, Any]) -> AgentGroup:
     """The group env that training plays on, with its prompts and parser."""
     group = agent_envs.make_group(
         env.id, groups, group_size, backend=env.backend, split=env.split, **env.options
@@ -141,7 +139,9 @@ class Collector:
             return Rollout([], {}, {})
         every = range(self.agent.group.num_groups)
         seeds = [keyed_seed(_ROLLOUT, self._seed, number, self._first + g, again) for g in every]
-        chosen = np.isin(np.arange(self.agent.group.num_envs) // self.agent.group.group_size, groups)
+        chosen = np.isin(
+            np.arange(self.agent.group.num_envs) // self.agent.group.group_size, groups
+        )
         options: dict[str, Any] = {"reset_mask": chosen}
         if self._tasks is not None:
             options["task_index"] = [seed % self._tasks for seed in seeds]
@@ -188,7 +188,8 @@ class Collector:
             "groups_kept": float(len(taught)),
         }
         names = list(sums)
-        total = dict(zip(names, self._reduce(np.array([sums[n] for n in names])), strict=True))
+        together = self._reduce(np.array([sums[name] for name in names])).tolist()
+        total = dict(zip(names, together, strict=True))
         episodes, steps = max(total["episodes"], 1.0), max(total["steps"], 1.0)
         return {
             "success_rate": total["won"] / episodes,

@@ -211,7 +211,9 @@ class OptimConfig:
     warmup_steps: int = option(0, "optimizer steps in which the learning rate rises")
     mini_batches: int = option(1, "optimizer steps per pass over a rollout")
     iterations: int = option(1, "passes over a rollout")
-    micro_batch_tokens: int = option(16384, "tokens per forward pass; bounds memory, not the result")
+    micro_batch_tokens: int = option(
+        16384, "tokens per forward pass; bounds memory, not the result"
+    )
 
     def __post_init__(self) -> None:
         for name in ("mini_batches", "iterations", "micro_batch_tokens"):
@@ -223,7 +225,9 @@ class EvalConfig:
     """Evaluation on a panel: every task exactly once."""
 
     every: int = option(10, "updates between evaluations; 0: never")
-    split: str | None = option(None, "held-out split; none: the environment's first one besides env.split")
+    split: str | None = option(
+        None, "held-out split; none: the environment's first one besides env.split"
+    )
     episodes: int | None = option(64, "the first so many tasks; none: all")
     temperature: float = option(0.0, "0: the likeliest token")
     num_envs: int = option(64, "tasks in play at the same time")
@@ -391,7 +395,9 @@ def coerce(where: str, kind: Any, value: Any) -> Any:
             return value
         if plain is str and isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
-    wanted = " or ".join("none" if c is type(None) else str(getattr(c, "__name__", c)) for c in choices)
+    wanted = " or ".join(
+        "none" if c is type(None) else str(getattr(c, "__name__", c)) for c in choices
+    )
     raise OptionError(f"{where}: expected {wanted}, got {value!r:.80}")
 
 

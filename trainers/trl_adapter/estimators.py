@@ -98,9 +98,7 @@ def grpo(samples: Samples, tokens: Tokens, config: AdvantageConfig, reduce: Redu
 
 def rloo(samples: Samples, tokens: Tokens, config: AdvantageConfig, reduce: Reduce) -> Estimate:
     scores, _ = scores_of(samples, config)
-    return Estimate(
-        rloo_advantages(scores, samples.group, samples.trajectory, **_baseline(config))
-    )
+    return Estimate(rloo_advantages(scores, samples.group, samples.trajectory, **_baseline(config)))
 
 
 def reinforce_pp(

@@ -68,7 +68,9 @@ def take(batch: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
     """The rows of a mini-batch, without columns that are padding in all of them."""
     size = len(batch["prompt_mask"])
     part = {
-        name: value[rows] if torch.is_tensor(value) and value.dim() and len(value) == size else value
+        name: value[rows]
+        if torch.is_tensor(value) and value.dim() and len(value) == size
+        else value
         for name, value in batch.items()
     }
     prompt = int(part["prompt_mask"].sum(1).max())

@@ -105,9 +105,7 @@ def kl_in_reward(
     return reward - reward.dtype.type(_finite("coef", coef)) * penalty, mean
 
 
-def overlong_penalty(
-    lengths: ArrayLike, *, limit: int, buffer: int, size: float = 1.0
-) -> Floats:
+def overlong_penalty(lengths: ArrayLike, *, limit: int, buffer: int, size: float = 1.0) -> Floats:
     """DAPO's soft overlong punishment (Yu et al. 2025, arXiv:2503.14476), to be added to the rewards.
 
     0 up to ``limit - buffer`` tokens, then linearly down to ``-size`` at ``limit``. ``buffer=0``: none.

@@ -72,7 +72,9 @@ def resolve(config: TrainConfig) -> TrainConfig:
     preset = preset_of(config.algorithm)
     loss = replace(
         config.loss,
-        **{name: value for name, value in preset.loss.items() if getattr(config.loss, name) is None},
+        **{
+            name: value for name, value in preset.loss.items() if getattr(config.loss, name) is None
+        },
     )
     advantage = replace(
         config.advantage,

@@ -33,6 +33,7 @@ from trainers.trl_adapter.collect import Collector, agent_parts, make_agent
 from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.critic import Critic
 from trainers.trl_adapter.estimators import Estimate, Tokens, estimate
+from trainers.trl_adapter.logprobs import reply_log_probs
 from trainers.trl_adapter.models import check_context, dtype_of
 from trainers.trl_adapter.penalties import overlong_penalty
 from trainers.trl_adapter.policy import ModelPolicy
@@ -240,7 +241,11 @@ class StepwiseTrainer(GRPOTrainer):
         # normaliser of TRL's token-mean losses: all tokens that count, of all processes
         result["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
         active = mask.any(1)[:size]
-        self.record(advantage_abs_mean=float(advantages[:size][active].abs().mean()) if active.any() else 0.0)
+        self.record(
+            advantage_abs_mean=float(advantages[:size][active].abs().mean())
+            if active.any()
+            else 0.0
+        )
         return result
 
     # -- log-probabilities ------------------------------------------------------------------------
@@ -288,15 +293,31 @@ class StepwiseTrainer(GRPOTrainer):
         Tokens whose log-probability moved by more than :data:`RATIO_LIMIT` since the rollout keep a
         constant ratio (no gradient) and are counted.
         """
-        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        log_probs, *rest = self._scored(*args, **kwargs)
         if self._old is None:
-            return found
-        log_probs, *rest = found
+            return log_probs, *rest
         moved = log_probs.detach() - self._old
         wild = (moved.abs() > RATIO_LIMIT) | ~torch.isfinite(moved)
         held = self._old + torch.nan_to_num(moved).clamp(-RATIO_LIMIT, RATIO_LIMIT)
         self._wild_tokens += int((wild & self._old_mask).sum())
         return torch.where(wild, held, log_probs), *rest
+
+    def _scored(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int,
+        compute_entropy: bool = False, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        if self.accelerator.device.type != "cpu" or any(
+            v is not None and v is not False for v in kwargs.values()
+        ):
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep,
+                compute_entropy=compute_entropy, **kwargs,
+            )  # fmt: skip
+        scored = reply_log_probs(
+            model, input_ids, attention_mask, logits_to_keep, temperature=self.temperature,
+            entropy=compute_entropy, entropy_gradient=self._entropy_bonus_enabled,
+        )  # fmt: skip
+        return *scored, None
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -308,7 +329,9 @@ class StepwiseTrainer(GRPOTrainer):
         totals = self._totals(batch)
         loss = torch.zeros((), device=self.accelerator.device)
         self._wild_tokens = 0
-        parts = [microbatch.take(batch, rows) for rows in self._plan(batch)] if totals.tokens else []
+        parts = (
+            [microbatch.take(batch, rows) for rows in self._plan(batch)] if totals.tokens else []
+        )
         for i, part in enumerate(parts):
             last = i == len(parts) - 1
             with nullcontext() if last else self.accelerator.no_sync(model):
