@@ -101,7 +101,8 @@ def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) ->
         "epsilon": loss.clip_low,
         "epsilon_high": loss.clip_high,
         "delta": loss.dual_clip,
-        "beta": loss.kl_coef,
+        # with beta TRL keeps the starting model; the trainer sets the loss's own weight afterwards
+        "beta": loss.kl_coef or config.advantage.kl_in_reward,
         "entropy_coef": loss.entropy_coef,
         "scale_rewards": "none",
         "vllm_importance_sampling_correction": False,
@@ -117,7 +118,7 @@ def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) ->
         "save_steps": max(run.save_every, 1) * steps,
         "eval_strategy": "steps" if config.eval.every else "no",
         "eval_steps": max(config.eval.every, 1) * steps,
-        "eval_on_start": bool(config.eval.every) and config.eval.at_start,
+        "eval_on_start": bool(config.eval.every) and config.eval.at_start and run.resume is None,
         "report_to": list(run.log_to) or "none",
         "chat_template_kwargs": dict(config.agent.chat_template_kwargs),
         # defaults of ours, open to `trl:`

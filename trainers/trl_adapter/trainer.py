@@ -103,6 +103,7 @@ class StepwiseTrainer(GRPOTrainer):
             processing_class=tokenizer,
             callbacks=callbacks,
         )
+        self.beta = config.loss.kl_coef  # args.beta may stand for a KL penalty in the reward
         self.preset = preset_of(config.algorithm)
         self._staging: Path | None = None
         self._old: Tensor | None = None
@@ -230,7 +231,7 @@ class StepwiseTrainer(GRPOTrainer):
         mask = batch["completion_mask"]
         columns = found.advantages if found.advantages.ndim == 2 else found.advantages[:, None]
         advantages = torch.zeros(mask.shape, device=mask.device)
-        advantages[:size] = torch.from_numpy(np.ascontiguousarray(columns, np.float32)).to(mask)
+        advantages[:size] = torch.from_numpy(np.ascontiguousarray(columns, np.float32)).to(mask.device)
         if found.advantages.ndim == 1:
             advantages = advantages[:, 0]
         result = {"advantages": advantages, **batch}
