@@ -294,20 +294,41 @@ def from_dict(values: Mapping[str, Any]) -> TrainConfig:
 
 
 def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
-    """Read a YAML file and put ``overrides`` (dotted names or unique field names) on top."""
+    """Read a YAML file and put ``overrides`` (dotted names or unique field names) on top.
+
+    ``base: other.yaml`` (relative to the file) is read first; the file's own fields win.
+    """
+    return with_overrides(from_dict(_read(Path(path))), overrides or {})
+
+
+def _read(path: Path, inside: tuple[Path, ...] = ()) -> dict[str, Any]:
+    if path.resolve() in inside:
+        raise OptionError(f"{path}: `base` leads back to the file itself")
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"cannot read the config {path}: {error.strerror}") from None
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"cannot read the config {path}: {error}") from None
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise OptionError(f"{path} is no YAML: {error}") from None
-    if values is None:
-        values = {}
-    if not isinstance(values, dict):
+    if not isinstance(values or {}, dict):
         raise OptionError(f"{path}: expected sections and fields, got a {type(values).__name__}")
-    return with_overrides(from_dict(values), overrides or {})
+    values = dict(values or {})
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    return _merged(_read(path.parent / str(base), (*inside, path.resolve())), values)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Sections field by field; a field of ``above`` replaces that of ``below``, whole."""
+    result = dict(below)
+    for name, value in above.items():
+        if isinstance(value, dict) and isinstance(result.get(name), dict):
+            value = {**result[name], **value}
+        result[name] = value
+    return result
 
 
 def with_overrides(config: TrainConfig, overrides: Mapping[str, Any]) -> TrainConfig:

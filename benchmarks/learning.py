@@ -1,0 +1,261 @@
+"""The learning proof: each algorithm lifts a warm-started `tiny` model, on held-out tasks, over seeds.
+
+    python -m benchmarks.learning                     # everything, two runs side by side (about two hours)
+    python -m benchmarks.learning --tasks number_line --algorithms gigpo grpo --seeds 0
+    python -m benchmarks.learning --report docs       # tables and curves of what is there
+
+Each run is a run folder of its own, from one YAML of ``examples/cpu``; the runs of a task and seed share their
+warm-started model. Finished runs are kept, broken ones go on from their last checkpoint, so the command can
+be stopped at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import Progress
+
+from agent_envs.evaluation import wilson_interval
+from benchmarks.report import machine
+from benchmarks.timing import ONE_THREAD
+from trainers.trl_adapter.plot import read_metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples" / "cpu"
+ALGORITHMS = ("gigpo", "grpo", "ppo", "dapo", "gspo", "rloo", "reinforce_pp")
+TASKS = {"household": "ALFWorld, toy rooms", "number_line": "NumberLine, 0 to 5"}
+MARKS = "<!-- results -->", "<!-- end -->"
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a task, an algorithm, a seed."""
+
+    task: str
+    algorithm: str
+    seed: int
+    out: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.out / self.task / f"{self.algorithm}-{self.seed}"
+
+    @property
+    def warm(self) -> Path:
+        return self.out / self.task / f"warm-{self.seed}"
+
+    @property
+    def config(self) -> Path:
+        """The example of the algorithm; the game's examples carry the task in their name."""
+        name = self.algorithm if self.task == "household" else f"{self.task}_{self.algorithm}"
+        return EXAMPLES / f"{name}.yaml"
+
+    @property
+    def done(self) -> bool:
+        return (self.folder / "final").is_dir()
+
+    def warm_command(self) -> list[str]:
+        return [
+            "trainers.trl_adapter.sft", "--config", str(EXAMPLES / f"{self.task}.yaml"),
+            "--run.seed", str(self.seed), "--output_dir", str(self.warm),
+        ]  # fmt: skip
+
+    def command(self) -> list[str]:
+        words = [
+            "trainers.trl_adapter", "--config", str(self.config),
+            "--run.seed", str(self.seed), "--model.path", str(self.warm),
+            "--warm_start.episodes", "0", "--output_dir", str(self.folder),
+        ]  # fmt: skip
+        resumable = any(self.folder.glob("checkpoint-*"))
+        return [*words, "--resume", "latest"] if resumable else words
+
+
+def start(words: list[str], log: Path) -> None:
+    """Run a module on one thread; its output goes to ``log``. RuntimeError where it fails."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    with log.open("a") as file:
+        code = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", *words, "--run.progress", "false"],
+            cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT, check=False,
+        ).returncode  # fmt: skip
+    if code:
+        raise RuntimeError(f"{' '.join(words)} ended with code {code}; see {log}")
+
+
+def run_all(jobs: list[Job], side_by_side: int) -> list[str]:
+    """Warm starts, then runs; returns what failed."""
+    warm = {job.warm: job for job in jobs if not (job.warm / "config.json").is_file()}
+    failed: list[str] = []
+    with Progress(console=console) as progress, ThreadPoolExecutor(side_by_side) as pool:
+        for label, todo in (
+            ("warm starts", [(job.warm_command(), job.warm.with_suffix(".log")) for job in warm.values()]),
+            ("runs", [(job, job.folder.with_suffix(".log")) for job in jobs if not job.done]),
+        ):
+            bar = progress.add_task(label, total=len(todo))
+
+            def one(item: tuple[Any, Path], bar: Any = bar) -> None:
+                what, log = item
+                try:
+                    start(what if isinstance(what, list) else what.command(), log)
+                except RuntimeError as error:
+                    failed.append(str(error))
+                progress.advance(bar)
+
+            list(pool.map(one, todo))
+    return failed
+
+
+# -- report -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A finished run's held-out success by update, and what it cost."""
+
+    job: Job
+    updates: list[int]
+    rates: list[float]
+    episodes: int
+    seconds: float
+
+
+def curve_of(job: Job) -> Curve | None:
+    """None for a run that is not finished."""
+    if not job.done:
+        return None
+    rows = read_metrics(job.folder)
+    held_out = [row for row in rows if "eval_success_rate" in row]
+    return Curve(
+        job,
+        [row["update"] for row in held_out],
+        [row["eval_success_rate"] for row in held_out],
+        held_out[0]["eval_episodes"],
+        sum(row.get("rollout_seconds", 0) + row.get("update_seconds", 0) for row in rows),
+    )
+
+
+def pooled(rates: Iterable[float], episodes: int) -> tuple[float, float, float]:
+    """(rate, low, high) of all seeds' panels together, 95 % (Wilson)."""
+    rates = list(rates)
+    won, trials = round(sum(rates) * episodes), episodes * len(rates)
+    return won / trials, *wilson_interval(won, trials)
+
+
+def table_lines(curves: list[Curve]) -> Iterator[str]:
+    """Markdown: before and after, by algorithm."""
+    yield "| algorithm | seeds | before | after | by seed, before → after | lift | seconds a run |"
+    yield "|---|---|---|---|---|---|---|"
+    for algorithm in ALGORITHMS:
+        runs = [curve for curve in curves if curve.job.algorithm == algorithm]
+        if not runs:
+            continue
+        before = pooled([run.rates[0] for run in runs], runs[0].episodes)
+        after = pooled([run.rates[-1] for run in runs], runs[0].episodes)
+        seeds = ", ".join(f"{run.rates[0]:.2f} → {run.rates[-1]:.2f}" for run in runs)
+        seconds = sum(run.seconds for run in runs) / len(runs)
+        clear = "" if after[1] > before[2] else " (intervals overlap)"
+        yield (
+            f"| {algorithm} | {len(runs)} | {_interval(before)} | {_interval(after)} | {seeds} | "
+            f"{after[0] - before[0]:+.2f}{clear} | {seconds:.0f} |"
+        )
+
+
+def _interval(found: tuple[float, float, float]) -> str:
+    return f"{found[0]:.2f} ({found[1]:.2f} to {found[2]:.2f})"
+
+
+def figure(curves: list[Curve], title: str) -> Figure:
+    """One line per algorithm, the mean of its seeds; a band from the lowest to the highest."""
+    made = Figure(figsize=(8, 5), layout="constrained")
+    axes = made.subplots()
+    for algorithm in ALGORITHMS:
+        runs = [curve for curve in curves if curve.job.algorithm == algorithm]
+        if not runs:
+            continue
+        points = sorted(set.intersection(*(set(run.updates) for run in runs)))
+        by_run = [dict(zip(run.updates, run.rates, strict=True)) for run in runs]
+        columns = [[rates[point] for rates in by_run] for point in points]
+        means = [sum(column) / len(column) for column in columns]
+        (line,) = axes.plot(points, means, marker="o", markersize=3, label=algorithm)
+        axes.fill_between(
+            points, [min(c) for c in columns], [max(c) for c in columns],
+            color=line.get_color(), alpha=0.12, linewidth=0,
+        )  # fmt: skip
+    axes.set(xlabel="updates", ylabel="held-out success rate", ylim=(0, 1), title=title)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", ncols=2)
+    return made
+
+
+def report(jobs: list[Job], docs: Path) -> str:
+    """The tables, put between the marks of ``docs/learning.md``; PNGs beside it."""
+    parts = []
+    for task, text in TASKS.items():
+        curves = [c for job in jobs if job.task == task and (c := curve_of(job)) is not None]
+        if not curves:
+            continue
+        figure(curves, f"{text}: held-out panel, mean of seeds").savefig(docs / f"learning_{task}.png", dpi=110)
+        parts += [
+            f"### {text}", "", *table_lines(curves), "",
+            f"![held-out success by update](learning_{task}.png)", "",
+        ]  # fmt: skip
+    parts.append(f"Measured {time.strftime('%Y-%m-%d')} on {machine()}, one thread a run.")
+    block = "\n".join(parts)
+    page = docs / "learning.md"
+    if page.is_file():
+        head, _, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
+        tail = rest.partition(MARKS[1])[2]
+        page.write_text(f"{head}{MARKS[0]}\n{block}\n{MARKS[1]}{tail}", encoding="utf-8")
+    return block
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/learning"), help="where the runs lie")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side, one thread each")
+    parser.add_argument("--report", type=Path, help="folder of learning.md: only write the report")
+    parser.add_argument("--json", action="store_true", help="print the curves as JSON")
+    options = parser.parse_args()
+    jobs = [
+        Job(task, algorithm, seed, options.out.resolve())
+        for task in options.tasks
+        for seed in options.seeds
+        for algorithm in options.algorithms
+    ]
+    if options.report is not None:
+        print(report(jobs, options.report))
+        return 0
+    failed = run_all(jobs, options.jobs)
+    curves = [curve for job in jobs if (curve := curve_of(job)) is not None]
+    if options.json:
+        rows = [{"run": str(c.job.folder), "updates": c.updates, "rates": c.rates} for c in curves]
+        print(json.dumps(rows))
+    else:
+        for task in options.tasks:
+            print("\n".join(table_lines([c for c in curves if c.job.task == task])))
+    for line in failed:
+        console.print(line, style="red", highlight=False)
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
