@@ -4,7 +4,7 @@
     python -m benchmarks.learning --tasks number_line --algorithms gigpo grpo --seeds 0
     python -m benchmarks.learning --report docs       # tables and curves of what is there
 
-Each run is a run folder of its own, from one YAML of ``examples/cpu``; the runs of a task and seed share their
+Each run is a run folder of its own, from the task's YAML in ``examples/cpu``; the runs of a task and seed share their
 warm-started model. Finished runs are kept, broken ones go on from their last checkpoint, so the command can
 be stopped at any time.
 """
@@ -59,9 +59,7 @@ class Job:
 
     @property
     def config(self) -> Path:
-        """The example of the algorithm; the game's examples carry the task in their name."""
-        name = self.algorithm if self.task == "household" else f"{self.task}_{self.algorithm}"
-        return EXAMPLES / f"{name}.yaml"
+        return EXAMPLES / f"{self.task}.yaml"
 
     @property
     def done(self) -> bool:
@@ -69,13 +67,13 @@ class Job:
 
     def warm_command(self) -> list[str]:
         return [
-            "trainers.trl_adapter.sft", "--config", str(EXAMPLES / f"{self.task}.yaml"),
+            "trainers.trl_adapter.sft", "--config", str(self.config),
             "--run.seed", str(self.seed), "--output_dir", str(self.warm),
         ]  # fmt: skip
 
     def command(self) -> list[str]:
         words = [
-            "trainers.trl_adapter", "--config", str(self.config),
+            "trainers.trl_adapter", "--config", str(self.config), "--algorithm", self.algorithm,
             "--run.seed", str(self.seed), "--model.path", str(self.warm),
             "--warm_start.episodes", "0", "--output_dir", str(self.folder),
         ]  # fmt: skip

@@ -210,6 +210,33 @@ def test_forks_leave_out_an_answer_that_was_never_executed():
     assert agent.starts[prompt.view.trajectory].parent_steps == 1
 
 
+def test_memory_of_starts_stays_flat_over_resets():
+    agent = toy(2, 2)
+    for i in range(1000):
+        mask = np.array([True, True, i % 7 == 0, i % 7 == 0])
+        agent.reset(seed=i, options={"reset_mask": mask} if i else None)
+        assert len(agent.starts) == 4
+    assert [s.replica for s in agent.starts.values()] == [2, 3, 0, 1]
+    first = agent.starts
+    agent.reset(seed=1)
+    assert len(first) == 4  # what a caller holds is not taken away
+
+
+def test_starts_of_replaced_episodes_stay_until_the_reset():
+    agent = toy(2, 2)
+    agent.reset(seed=1)
+    agent.step([say("wait")] * 4)
+    agent.fork(0, [1])
+    assert list(agent.starts) == [0, 1, 2, 3, 4]  # 1 was replaced, its steps may be written yet
+    agent.reset(seed=2, options={"reset_mask": np.array([False, False, True, True])})
+    assert sorted(agent.starts) == [0, 1, 4, 5, 6]
+    agent.fork(1, [0])
+    assert agent.starts[7].parent == 4
+    assert agent.starts[4].parent == 0
+    agent.reset(seed=3)
+    assert sorted(agent.starts) == [8, 9, 10, 11]
+
+
 def test_completions_are_checked():
     agent = toy(1, 3)
     agent.reset(seed=1)

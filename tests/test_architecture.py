@@ -75,8 +75,12 @@ def test_layers_only_look_left(path: Path):
 TRAINERS = {  # part of trainers -> other parts, and outside packages, that it may import
     "__init__": (set(), set()),
     "gigpo": (set(), {"numpy", "rapidfuzz"}),
-    "trl_adapter": ({"gigpo"}, {"numpy"}),
-}
+    "trl_adapter": (
+        {"gigpo"},
+        {"accelerate", "datasets", "gymnasium", "matplotlib", "numpy", "peft", "tokenizers", "torch",
+         "transformers", "trl", "yaml"},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -107,6 +111,18 @@ def test_importing_is_light(run_python):
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )
     assert run_python(code).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("part", ["advantages", "filters", "penalties", "chain", "config", "named"])
+def test_the_training_package_loads_only_what_a_part_needs(run_python, part):
+    """NumPy for the advantages, YAML for the configuration; all the rest for a trainer alone."""
+    code = (
+        f"import sys, trainers.trl_adapter, trainers.trl_adapter.{part}\n"
+        "heavy = {'accelerate', 'datasets', 'matplotlib', 'torch', 'transformers', 'trl', 'yaml'}\n"
+        "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
+    )
+    found = run_python(code)
+    assert found.returncode == 0, found.stderr
 
 
 def test_importing_takes_hardly_longer_than_gymnasium(run_python):

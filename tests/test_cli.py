@@ -223,3 +223,15 @@ def test_errors_are_one_clear_line(cli, monkeypatch, arguments, message):
     assert message in errors[0]
     assert err.strip() == errors[0].strip()  # no dead progress bar before it
     assert "Traceback" not in err
+
+
+def test_train_without_its_extra_names_the_command_that_installs_it(run_python):
+    """Whatever is installed here: the trainer's first heavy import is made to fail."""
+    hide = "import sys; sys.modules['torch'] = sys.modules['yaml'] = sys.modules['trl'] = None; "
+    code = hide + "sys.argv = ['agent-envs', 'train']; from agent_envs.cli.main import main; main()"
+    done = run_python(code)
+    assert done.returncode == 2
+    assert "pip install 'agent-envs[train]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    code = hide + "import runpy; runpy.run_module('trainers.trl_adapter', run_name='__main__')"
+    assert "pip install 'agent-envs[train]'" in run_python(code).stderr

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from agent_envs.core.errors import OptionError  # noqa: E402
-from trainers.trl_adapter.tiny import SPECIAL, build_tiny, count_parameters  # noqa: E402
+from agent_envs.core.errors import OptionError
+from trainers.trl_adapter.tiny import SPECIAL, build_tiny, count_parameters
 
 PROMPT = (
     "You are in the middle of a room. Looking quickly around you, you see a drawer 12, and a desk 1.\n"

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 trl = pytest.importorskip("trl")
 
-from tests.test_trl_losses import BareTrainer, batch, trl_loss  # noqa: E402
+from tests.test_trl_losses import BareTrainer, batch, trl_loss
 
 TESTED = "1.16"
 TRAINER = "trl:GRPOTrainer"

@@ -17,9 +17,9 @@ import pytest
 torch = pytest.importorskip("torch")
 trl = pytest.importorskip("trl")
 
-from agent_envs.core import OptionError  # noqa: E402
-from tests.conftest import load_json, shared  # noqa: E402
-from trainers.trl_adapter.value_loss import clipped_value_loss  # noqa: E402
+from agent_envs.core import OptionError
+from tests.conftest import load_json, shared
+from trainers.trl_adapter.value_loss import clipped_value_loss
 
 TOLERANCE = 1e-6
 NAN = float("nan")

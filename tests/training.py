@@ -101,7 +101,10 @@ class Scripted:
     """
 
     def __init__(
-        self, monkeypatch: Any, trainer: StepwiseTrainer, choose: Callable[[View], str | Sequence[int]]
+        self,
+        monkeypatch: Any,
+        trainer: StepwiseTrainer,
+        choose: Callable[[View], str | Sequence[int]],
     ) -> None:
         self._policy, self._choose = trainer.policy, choose
         self._tokenizer = trainer.processing_class

@@ -78,7 +78,7 @@ class AgentGroup:
         self._waiting: dict[int, Prompt] = {}
         self._new_trajectory = count()
         self._unexecuted: set[int] = set()  # replicas whose last step was not the env's
-        self.starts: dict[int, Start] = {}
+        self.starts: dict[int, Start] = {}  # of the episodes since each replica's last reset
         self.failures: dict[int, str] = {}
 
     @property
@@ -98,6 +98,10 @@ class AgentGroup:
         mask = (options or {}).get("reset_mask")
         group.reset(seed=seed, options=options)
         started = [i for i in range(group.num_envs) if mask is None or mask[i]]
+        # forks stay inside a group and groups are reset whole: no episode in play descends from these. A
+        # new dict, since rollouts were made of the old one
+        gone = set(started)
+        self.starts = {t: s for t, s in self.starts.items() if s.replica not in gone}
         shared = {k: v for k, v in (options or {}).items() if k not in ("reset_mask", "task_index")}
         for i in started:
             g = i // size

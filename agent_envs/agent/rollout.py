@@ -151,7 +151,7 @@ def rollout(
     steps: dict[tuple[int, int], Step] = {}
     try:
         prompts = agent.reset(seed=seed, options=options)
-        started = {p.view.trajectory for p in prompts}
+        starts = {p.view.trajectory: agent.starts[p.view.trajectory] for p in prompts}
         failures = dict(agent.failures)
         for turn in play(agent, policy, prompts):
             for step in turn.steps:
@@ -160,4 +160,4 @@ def rollout(
         failures.update(agent.failures)
     finally:
         agent.expert = before
-    return Rollout(list(steps.values()), {t: agent.starts[t] for t in sorted(started)}, failures)
+    return Rollout(list(steps.values()), dict(sorted(starts.items())), failures)

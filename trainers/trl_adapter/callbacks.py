@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -40,9 +40,10 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         self.path.write_text("".join(f"{row}\n" for row in kept), encoding="utf-8")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        if state.is_world_process_zero and logs and "train_runtime" not in logs:
-            if not any(name.startswith("eval_") for name in logs):
-                self.write(state.global_step, logs)
+        if not state.is_world_process_zero or not logs or "train_runtime" in logs:
+            return
+        if not any(name.startswith("eval_") for name in logs):
+            self.write(state.global_step, logs)
 
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
@@ -132,17 +133,31 @@ def first_trajectories(rollout: Rollout, count: int) -> Rollout:
 
 
 class StopAtBoundary(TrainerCallback):  # type: ignore[misc]
-    """After :meth:`request`: finish the updates of the current rollout, save, stop."""
+    """After :meth:`request`: finish the updates of the current rollout, save, stop.
 
-    def __init__(self, steps_per_rollout: int) -> None:
-        self._steps, self.requested = steps_per_rollout, False
+    Args:
+        steps_per_rollout: optimizer steps between two boundaries.
+        share: whether any process was asked to stop, so that all stop at the same boundary.
+    """
+
+    def __init__(
+        self, steps_per_rollout: int, share: Callable[[bool], bool] = lambda requested: requested
+    ) -> None:
+        self._steps, self._share, self.requested = steps_per_rollout, share, False
 
     def request(self) -> None:
         self.requested = True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.requested and state.global_step % self._steps == 0:
+        if state.global_step % self._steps == 0 and self._share(self.requested):
             control.should_save = control.should_training_stop = True
+
+
+class AsConfigured(TrainerCallback):  # type: ignore[misc]
+    """A resumed run saves, logs and evaluates as its configuration says now, not as it began."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        state.compute_steps(args, state.max_steps)  # the checkpoint brought its own
 
 
 @contextmanager

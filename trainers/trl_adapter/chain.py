@@ -12,6 +12,35 @@ from trainers.gigpo.columns import Floats, flags, floats, labels, same_precision
 from trainers.trl_adapter.advantages import gae, whitened
 
 
+def rewards_along_episodes(
+    step_rewards: ArrayLike,
+    mask: ArrayLike,
+    trajectory_ids: ArrayLike | Sequence[Hashable],
+) -> Floats:
+    """Token rewards, (samples, tokens): each step's own on the last token of its reply.
+
+    The reward of a reply without tokens that count goes to the last such token before it in the episode,
+    or to the first one after it where there is none before: the return of no action taken loses it. Only an
+    episode without any token loses its rewards. Samples of a trajectory must stand in time order.
+    """
+    inside = flags("mask", mask, ndim=2)
+    reward = floats("step_rewards", step_rewards, (len(inside),))
+    trajectory = labels("trajectory_ids", trajectory_ids, len(inside))
+    result = np.zeros(inside.shape, reward.dtype)
+    last: dict[int, tuple[int, int]] = {}  # trajectory -> its last token so far
+    waiting: dict[int, float] = {}  # rewards before the first token
+    for sample, t in enumerate(trajectory.tolist()):
+        tokens = np.flatnonzero(inside[sample])
+        if len(tokens):
+            result[sample, tokens[0]] += waiting.pop(t, 0.0)
+            last[t] = sample, int(tokens[-1])
+        if t in last:
+            result[last[t]] += reward[sample]
+        else:
+            waiting[t] = waiting.get(t, 0.0) + float(reward[sample])
+    return result
+
+
 def gae_along_episodes(
     token_rewards: ArrayLike,
     values: ArrayLike,

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 from agent_envs.core import AgentEnvError, OptionError
 from agent_envs.core.files import write_atomic
 
-STAGING = ".saving"
 _NAME = re.compile(r"checkpoint-(\d+)$")
 
 
@@ -37,43 +36,53 @@ def step_of(checkpoint: Path) -> int:
 
 
 @contextmanager
-def staged(run: str | Path, name: str, main: bool) -> Iterator[Path]:
+def staged(
+    run: str | Path, name: str, main: bool = True, wait: Callable[[], None] = lambda: None
+) -> Iterator[Path]:
     """A folder to write into; on success ``name`` inside it becomes ``run/name``, on disk, whole.
 
     Where writing fails (disk full, no permission) nothing of it stays.
+
+    Args:
+        main: this process makes the folder, and gives it its name in the end.
+        wait: returns when all processes have called it, where several write into the folder.
 
     Raises:
         SaveError: saying which checkpoint is the last whole one.
     """
     run = Path(run)
-    staging = run / STAGING
+    staging = run / f".{name}.saving"
     try:
         if main:
             shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir(parents=True, exist_ok=True)
+            staging.mkdir(parents=True)
+        wait()
         yield staging
+        wait()
         if main:
             _sync(staging / name)
             shutil.rmtree(run / name, ignore_errors=True)
             (staging / name).rename(run / name)
-    except (OSError, RuntimeError, ValueError) as error:  # torch and safetensors raise their own
+        wait()
+    except Exception as error:
         if isinstance(error, SaveError) or not _is_about_writing(error):
             raise
         whole = checkpoints(run)
-        last = f"the last whole one is {whole[-1]}" if whole else "there is none before it"
-        raise SaveError(f"checkpoint {run / name} could not be written: {error}; {last}") from error
-    except Exception as error:
-        if type(error).__name__ != "SafetensorError":
-            raise
-        raise SaveError(f"checkpoint {run / name} could not be written: {error}") from error
+        last = f"the last whole checkpoint is {whole[-1]}" if whole else "no checkpoint before it"
+        raise SaveError(f"{run / name} could not be written: {error}; {last}") from error
     finally:
         if main:
             shutil.rmtree(staging, ignore_errors=True)
 
 
 def _is_about_writing(error: Exception) -> bool:
+    """An OSError, or what torch and safetensors make of one."""
+    if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
+        return True
     text = str(error)
-    return isinstance(error, OSError) or "writ" in text or "PytorchStream" in text
+    return isinstance(error, RuntimeError | ValueError) and (
+        "writ" in text or "PytorchStream" in text
+    )
 
 
 def _sync(folder: Path) -> None:
@@ -111,7 +120,8 @@ def checkpoint_to_resume(run: str | Path, wanted: str, steps_per_rollout: int) -
     rollout are lost.
 
     Raises:
-        OptionError: no such checkpoint, or one inside a rollout; lists the valid ones.
+        OptionError: no such checkpoint, one of another run, or one inside a rollout; lists the valid
+            ones.
     """
     whole = [p for p in checkpoints(run) if step_of(p) % steps_per_rollout == 0]
     names = ", ".join(p.name for p in whole) or "none"
@@ -122,6 +132,10 @@ def checkpoint_to_resume(run: str | Path, wanted: str, steps_per_rollout: int) -
     path = next((p for p in (Path(wanted), Path(run) / wanted) if p.is_dir()), None)
     if path is None or read_json(path / "trainer_state.json") is None:
         raise OptionError(f"cannot resume from {wanted}: no whole checkpoint; valid here: {names}")
+    if path.resolve().parent != Path(run).resolve():
+        raise OptionError(
+            f"cannot resume from {wanted}: it is no checkpoint of this run ({run}); valid here: {names}"
+        )
     if step_of(path) % steps_per_rollout:
         raise OptionError(
             f"cannot resume from {wanted}: step {step_of(path)} lies inside a rollout (of "

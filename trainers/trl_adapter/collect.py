@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 import agent_envs
@@ -13,7 +14,8 @@ from agent_envs.agent import AgentGroup, Rollout, Step, Turn
 from agent_envs.agent.memory import memory_of
 from agent_envs.agent.parsing import parser_of
 from agent_envs.agent.prompt import TemplatePrompt
-from agent_envs.core.profile import PromptSpec, Spec
+from agent_envs.core import OptionError
+from agent_envs.core.profile import Profile, PromptSpec, Spec
 from agent_envs.core.seeding import keyed_seed
 from trainers.gigpo import episode_returns
 from trainers.trl_adapter.advantages import dapo_filter
@@ -24,6 +26,21 @@ from trainers.trl_adapter.samples import Reduce, Samples, alone, samples_of
 _ROLLOUT = 0x5011  # keeps rollout seeds apart from all other uses of the run's seed
 
 
+def profile_of(env_id: str) -> Profile:
+    """The profile of an environment, by id or ``module:id``.
+
+    Raises:
+        gymnasium.error.Error: no such id; names similar ones.
+        OptionError: an environment that is none of the hub's.
+    """
+    known = gymnasium.spec(env_id).id
+    if known not in agent_envs.registered_ids():
+        raise OptionError(
+            f"env.id: {env_id} is no agent environment; valid: {', '.join(agent_envs.registered_ids())}"
+        )
+    return agent_envs.env_class(known).profile
+
+
 def agent_parts(
     env_id: str, agent: AgentConfig, tokenizer: Any, max_prompt_tokens: int
 ) -> dict[str, Any]:
@@ -31,7 +48,7 @@ def agent_parts(
 
     ``max_prompt_tokens`` counts the whole prompt; what the chat template adds is taken off here.
     """
-    profile = agent_envs.registration.env_class(env_id).profile
+    profile = profile_of(env_id)
     spec = profile.prompt if agent.prompt is None else PromptSpec(**agent.prompt)
     empty = [{"role": "user", "content": ""}]
     if spec.system:
@@ -116,15 +133,13 @@ class Collector:
             open_groups = [g for g in groups if g not in kept]
             rollout = self._play(number, again, open_groups, on_turn)
             played += 1
-            parts = split_by_group(rollout, self.agent.group.group_size)
+            parts = split_by_group(rollout, open_groups, self.agent.group.group_size)
             last = again == rounds - 1
             informative = set(self._informative(rollout))
             kept.update({g: parts[g] for g in open_groups if g in informative or last})
-            missing = float(len(groups) - len(kept))
-            if self._reduce(np.array([missing]))[0] == 0:
+            # where nothing is missing, the other processes play on and this one idles along
+            if self._reduce(np.array([float(len(groups) - len(kept))]))[0] == 0:
                 break
-            if not missing:
-                continue  # other processes play on; this one has nothing left to do
         rollout = joined(kept[g] for g in groups)
         samples = samples_of(rollout.steps, failed_trajectories(rollout))
         taught = set(self._informative(rollout))
@@ -148,8 +163,7 @@ class Collector:
         rollout: Rollout = self.agent.rollout(
             self.policy, seed=seeds, options=options, on_turn=on_turn
         )
-        mine = {start.replica for start in rollout.starts.values()}
-        failures = {i: text for i, text in rollout.failures.items() if i in mine}
+        failures = {i: text for i, text in rollout.failures.items() if chosen[i]}
         return Rollout(rollout.steps, rollout.starts, failures)
 
     def _informative(self, rollout: Rollout) -> list[int]:
@@ -172,16 +186,16 @@ class Collector:
         """Means over all processes; counts are sums."""
         last = {step.trajectory: step for step in sorted(rollout.steps, key=lambda s: s.step)}
         lengths = np.bincount(np.unique(samples.trajectory, return_inverse=True)[1])
-        starts = len(rollout.starts)
+        never_began = rollout.failures.keys() - {s.replica for s in rollout.starts.values()}
         sums = {
-            "episodes": float(starts),
+            "episodes": float(len(rollout.starts) + len(never_began)),
             "won": float(sum(bool(step.info.get("won")) for step in last.values())),
             "return": float(np.nansum(samples.reward)),
             "steps": float(len(samples)),
             "invalid_format": float((~samples.format_valid).sum()),
             "invalid_action": float((~samples.action_valid).sum()),
             "cut": float(samples.cut.sum()),
-            "failed_episodes": float(len(failed_trajectories(rollout))),
+            "failed_episodes": float(len(rollout.failures)),  # one episode per replica
             "masked_samples": float((~samples.active).sum()),
             "turns_omitted": float(sum(step.prompt.omitted for step in rollout.steps)),
             "groups": float(self.agent.group.num_groups),
@@ -214,18 +228,16 @@ def failed_trajectories(rollout: Rollout) -> set[int]:
     return {t for t, start in rollout.starts.items() if start.replica in replicas}
 
 
-def split_by_group(rollout: Rollout, group_size: int) -> dict[int, Rollout]:
-    """One rollout per group that took part."""
-    parts: dict[int, Rollout] = {}
-    for trajectory, start in rollout.starts.items():
-        part = parts.setdefault(start.group, Rollout([], {}, {}))
-        part.starts[trajectory] = start  # type: ignore[index]
-    steps: dict[int, list[Step]] = {g: part.steps for g, part in parts.items()}
-    for step in rollout.steps:
-        steps[step.group].append(step)
-    for replica, text in rollout.failures.items():
-        parts[replica // group_size].failures[replica] = text  # type: ignore[index]
-    return parts
+def split_by_group(rollout: Rollout, groups: Iterable[int], group_size: int) -> dict[int, Rollout]:
+    """One rollout per group of ``groups``; a group of which no replica could start has no steps."""
+    return {
+        g: Rollout(
+            [step for step in rollout.steps if step.group == g],
+            {t: start for t, start in rollout.starts.items() if start.group == g},
+            {i: text for i, text in rollout.failures.items() if i // group_size == g},
+        )
+        for g in groups
+    }
 
 
 def joined(parts: Iterable[Rollout]) -> Rollout:

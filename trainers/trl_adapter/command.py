@@ -23,6 +23,7 @@ def parser(name: str, text: str) -> argparse.ArgumentParser:
         description=text,
         epilog=field_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # else --config_x, or a field named like an option, would be taken for one
     )
     made.add_argument("--config", help="YAML file, such as examples/cpu/gigpo.yaml")
     made.add_argument("--output_dir", "--output-dir", help="short for --run.output_dir")

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from trainers.gigpo import NonFiniteWarning, gigpo_advantages
 from trainers.gigpo.columns import Flags, Floats
 from trainers.trl_adapter.advantages import (
@@ -27,7 +25,7 @@ from trainers.trl_adapter.advantages import (
     reward_on_last_token,
     rloo_advantages,
 )
-from trainers.trl_adapter.chain import gae_along_episodes
+from trainers.trl_adapter.chain import gae_along_episodes, rewards_along_episodes
 from trainers.trl_adapter.config import AdvantageConfig
 from trainers.trl_adapter.samples import Reduce, Samples
 
@@ -130,7 +128,8 @@ def ppo(samples: Samples, tokens: Tokens, config: AdvantageConfig, reduce: Reduc
         step_rewards = invalid_action_penalty(
             samples.reward, _verdict(samples, config), coef=config.invalid_penalty
         )
-        rewards, kl = _with_kl(reward_on_last_token(step_rewards, tokens.mask), tokens, config)
+        placed = rewards_along_episodes(step_rewards, tokens.mask, samples.trajectory)
+        rewards, kl = _with_kl(placed, tokens, config)
         advantages, returns = gae_along_episodes(
             rewards, tokens.values, tokens.mask, samples.trajectory, **settings
         )

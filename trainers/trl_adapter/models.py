@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-import agent_envs
 from agent_envs.agent import ExpertPolicy, Prompt, RandomPolicy, Rollout, View
 from agent_envs.core import OptionError
 from agent_envs.core.seeding import keyed_seed
 from trainers.trl_adapter.checkpoint import staged
-from trainers.trl_adapter.collect import agent_parts, make_agent
+from trainers.trl_adapter.collect import agent_parts, make_agent, profile_of
 from trainers.trl_adapter.config import TrainConfig
-from trainers.trl_adapter.tiny import build_tiny
+from trainers.trl_adapter.tiny import HEADS, build_tiny, check_sizes
 
 logger = logging.getLogger("trainers.trl_adapter")
 
@@ -31,17 +30,17 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def context_of(config: Any) -> int | None:
-    """Longest sequence of a model's (text) configuration, where it says so."""
-    return getattr(config, "max_position_embeddings", None)
+    """Longest sequence of a model's configuration, where it says so."""
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
 
 
-def check_context(config: TrainConfig, model: Any) -> int:
+def check_context(config: TrainConfig, context: int | None) -> int:
     """Longest prompt in tokens; OptionError with the numbers where prompt and reply do not fit.
 
     Args:
-        model: the model's text configuration.
+        context: the model's, where it says so.
     """
-    reply, context = config.rollout.max_completion_tokens, context_of(model)
+    reply = config.rollout.max_completion_tokens
     prompt = config.agent.max_prompt_tokens
     if context is None:
         if prompt is None:
@@ -57,6 +56,22 @@ def check_context(config: TrainConfig, model: Any) -> int:
     return prompt
 
 
+def check_model(config: TrainConfig) -> int:
+    """:func:`check_context` before anything is built; OptionError for sizes that make no model."""
+    model = config.model
+    if model.path != "tiny":
+        folder = model_folder(config, Path())
+        return check_context(config, context_of(AutoConfig.from_pretrained(folder)))
+    check_sizes(model.hidden_size, model.layers, HEADS, model.context)
+    return check_context(config, model.context)
+
+
+def check_environment(config: TrainConfig, max_prompt_tokens: int) -> None:
+    """Make the environment once, with its prompts, memory and parser; their errors are for the user."""
+    parts = agent_parts(config.env.id, config.agent, _Letters(), max_prompt_tokens)
+    make_agent(config.env, 1, 1, parts).close()
+
+
 def model_folder(config: TrainConfig, run: Path) -> Path:
     """The folder with the policy's weights; ``tiny`` is built inside the run's folder.
 
@@ -66,7 +81,7 @@ def model_folder(config: TrainConfig, run: Path) -> Path:
     if config.model.path == "tiny":
         folder = run / "tiny"
         if not (folder / "config.json").is_file():
-            with staged(run, folder.name, main=True) as staging:
+            with staged(run, folder.name) as staging:
                 build_tiny(
                     vocabulary_texts(config), staging / folder.name,
                     hidden_size=config.model.hidden_size, layers=config.model.layers,
@@ -113,10 +128,10 @@ def vocabulary_texts(config: TrainConfig) -> list[str]:
 def expert_rollout(config: TrainConfig, folder: Path, episodes: int) -> Rollout:
     """Episodes of the scripted expert on training tasks, with the prompts that the model will see."""
     env = config.env
-    if not agent_envs.registration.env_class(env.id).profile.has_expert:
+    if not profile_of(env.id).has_expert:
         raise OptionError(f"{env.id} has no scripted expert to start from: warm_start.episodes: 0")
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    longest = check_context(config, _model_config(folder))
+    longest = check_context(config, context_of(AutoConfig.from_pretrained(folder)))
     parts = agent_parts(env.id, config.agent, tokenizer, longest)
     agent = make_agent(env, episodes, 1, parts)
     seeds = [keyed_seed(_EXPERT, config.run.seed, i) for i in range(episodes)]
@@ -129,10 +144,6 @@ def expert_rollout(config: TrainConfig, folder: Path, episodes: int) -> Rollout:
     finally:
         agent.close()
     return rollout
-
-
-def _model_config(folder: Path) -> Any:
-    return AutoConfig.from_pretrained(folder).get_text_config()
 
 
 class _Noisy:

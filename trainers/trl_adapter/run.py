@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers import AutoConfig, PrinterCallback, ProgressCallback
+from transformers import PrinterCallback, ProgressCallback
+from transformers.utils.logging import disable_progress_bar
 
 from agent_envs.cli.common import progress_bar
 from agent_envs.core import OptionError
@@ -19,6 +21,7 @@ from agent_envs.core.files import write_atomic
 from trainers.trl_adapter import checkpoint as saving
 from trainers.trl_adapter import seam
 from trainers.trl_adapter.callbacks import (
+    AsConfigured,
     MetricsFile,
     Progress,
     SampleTrajectories,
@@ -27,7 +30,7 @@ from trainers.trl_adapter.callbacks import (
 )
 from trainers.trl_adapter.command import command_line, guarded
 from trainers.trl_adapter.config import TrainConfig, from_dict, leaves, to_dict
-from trainers.trl_adapter.models import check_context
+from trainers.trl_adapter.models import check_environment, check_model
 from trainers.trl_adapter.presets import resolve
 from trainers.trl_adapter.sft import starting_model
 from trainers.trl_adapter.splits import held_out_split
@@ -47,9 +50,16 @@ def check(config: TrainConfig) -> TrainConfig:
         MissingExtra: a logger that is not installed.
     """
     config = resolve(config)
-    seam.check_extra(config.trl)
+    seam.grpo_config(config, config.run.output_dir, seam.world_size())
+    check_environment(config, check_model(config))
     if config.eval.every:
         held_out_split(config.env, config.eval)
+    longest = config.rollout.max_completion_tokens
+    if config.loss.overlong_buffer > longest:
+        raise OptionError(
+            f"loss.overlong_buffer ({config.loss.overlong_buffer}) must be at most "
+            f"rollout.max_completion_tokens ({longest})"
+        )
     for name in config.run.log_to:
         if name not in LOGGERS:
             raise OptionError(f"run.log_to: unknown {name!r}; valid: {', '.join(LOGGERS)}")
@@ -59,8 +69,6 @@ def check(config: TrainConfig) -> TrainConfig:
             if name == "tensorboard":
                 raise MissingExtra("logging to TensorBoard", "train") from None
             raise OptionError(f"run.log_to: {name} is not installed: pip install {name}") from None
-    if config.model.path != "tiny":
-        check_context(config, AutoConfig.from_pretrained(config.model.path).get_text_config())
     return config
 
 
@@ -73,18 +81,20 @@ def train(config: TrainConfig) -> dict[str, Any]:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     config, run = check(config), Path(config.run.output_dir)
     start = _resume_point(config, run)
-    if start is None:
+    if start is None and seam.main_process():
+        _clear(run)
         write_atomic(run / "config.yaml", yaml.safe_dump(to_dict(config), sort_keys=False).encode())
     steps = config.steps_per_rollout
-    stop = StopAtBoundary(steps)
-    folder = starting_model(config, run, config.run.progress)
-    bar = progress_bar("updates", config.run.updates, not config.run.progress)
+    stop = StopAtBoundary(steps, seam.any_process)
+    shown = config.run.progress and seam.main_process()
+    folder = starting_model(config, run, shown, fresh=start is None)
+    bar = progress_bar("updates", config.run.updates, not shown)
     with bar as update:
         progress = Progress(update, config.run.updates, steps)
         trainer = StepwiseTrainer(
             folder,
             config,
-            callbacks=[MetricsFile(run / "metrics.jsonl", steps), stop, progress],
+            callbacks=[AsConfigured(), MetricsFile(run / "metrics.jsonl", steps), stop, progress],
             on_turn=progress.on_turn,
         )
         for callback in (ProgressCallback, PrinterCallback):
@@ -96,7 +106,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         try:
             with interruptible(stop) if _is_main_thread() else nullcontext():
                 trainer.train(resume_from_checkpoint=None if start is None else str(start))
-            if not stop.requested:
+            if trainer.update >= config.run.updates:  # not stopped before
                 _finish(trainer, run)
         finally:
             trainer.close()
@@ -109,8 +119,16 @@ def train(config: TrainConfig) -> dict[str, Any]:
 
 def _finish(trainer: StepwiseTrainer, run: Path) -> None:
     """The final weights as a model folder."""
-    with saving.staged(run, "final", bool(trainer.args.should_save)) as staging:
+    main, wait = bool(trainer.args.should_save), trainer.accelerator.wait_for_everyone
+    with saving.staged(run, "final", main, wait) as staging:
         trainer.save_model(str(staging / "final"))
+
+
+def _clear(run: Path) -> None:
+    """Remove what a run without checkpoints left here, perhaps one with other numbers."""
+    shutil.rmtree(run / "trajectories", ignore_errors=True)
+    for name in ("best.json", "metrics.jsonl"):
+        (run / name).unlink(missing_ok=True)
 
 
 def _is_main_thread() -> bool:
@@ -174,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.dry_run:
             logger.info("%s", yaml.safe_dump(to_dict(check(config)), sort_keys=False))
             return 0
+        disable_progress_bar()  # of single files that are read and written
         figures = train(config)
         logger.info("%s", yaml.safe_dump(figures, sort_keys=False).rstrip())
         return 0

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, gather_object
+from transformers import SchedulerType
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
 
 from agent_envs.core import OptionError
+from agent_envs.core.errors import one_of
 from trainers.trl_adapter.config import TrainConfig
+from trainers.trl_adapter.microbatch import SCALES
 
 _OURS = "the adapter sets it; use {}"
 REFUSED: dict[str, str] = {  # field of GRPOConfig -> why it cannot be set through `trl:`
@@ -70,14 +73,22 @@ REFUSED: dict[str, str] = {  # field of GRPOConfig -> why it cannot be set throu
     "use_transformers_paged": "slower than generate on a CPU; use vLLM",
 }  # fmt: skip
 
+# the two left out wait for an evaluation loss, which there is not
+SCHEDULES = sorted({kind.value for kind in SchedulerType} - {"reduce_lr_on_plateau", "greedy"})
+
 
 def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) -> GRPOConfig:
     """TRL's configuration of a resolved run.
 
     TRL's own batch only drives its data loader: rows are placeholders, and the collector decides what is
     played. ``trl:`` in the config reaches every field that the adapter neither sets nor refuses.
+
+    Raises:
+        OptionError: an unknown name, a field of TRL's that cannot be set, or TRL's own refusal.
     """
     check_extra(config.trl)
+    one_of("loss.loss_type", config.loss.loss_type, SCALES)
+    one_of("optim.schedule", config.optim.schedule, SCHEDULES)
     rollout, loss, optim, run = config.rollout, config.loss, config.optim, config.run
     steps = config.steps_per_rollout
     rows = 2 * -(-rollout.groups * rollout.group_size // (2 * world_size * optim.mini_batches))
@@ -129,7 +140,10 @@ def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) ->
         "dataloader_pin_memory": False,
         **config.trl,
     }
-    return GRPOConfig(**settings)
+    try:
+        return GRPOConfig(**settings)
+    except (ValueError, TypeError) as error:
+        raise OptionError(f"TRL's GRPOConfig: {error}") from error
 
 
 def check_extra(extra: dict[str, Any]) -> None:
@@ -139,8 +153,9 @@ def check_extra(extra: dict[str, Any]) -> None:
         if name in REFUSED:
             raise OptionError(f"trl.{name} cannot be set here: {REFUSED[name]}")
         if name not in known:
-            near = get_close_matches(name, known, n=3, cutoff=0.5)
-            raise OptionError(f"TRL's GRPOConfig has no field {name!r}; nearest: {', '.join(near)}")
+            near = get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+            hint = f"; nearest: {', '.join(near)}" if near else ""
+            raise OptionError(f"trl.{name}: TRL's GRPOConfig has no such field{hint}")
 
 
 def generate_single_turn(
@@ -177,6 +192,16 @@ def reference_adapter(trainer: GRPOTrainer) -> AbstractContextManager[Any]:
 def world_size() -> int:
     """Number of processes that train together."""
     return int(PartialState().num_processes)
+
+
+def main_process() -> bool:
+    """Is this the process that writes the run's files."""
+    return bool(PartialState().is_main_process)
+
+
+def any_process(flag: bool) -> bool:
+    """Whether ``flag`` is set on one process at least. All have to call this."""
+    return any(gather_object([flag]))
 
 
 def from_main_process(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """Warm start: supervised learning of the scripted expert's decisions, with TRL's SFTTrainer.
 
 ``python -m trainers.trl_adapter.sft --config FILE.yaml --output_dir DIR`` writes a model folder that
-``--model.path DIR`` starts from. Rows are tokenised here: a prompt exactly as reinforcement learning will show
-it, and the reply that the parser reads back as the expert's action; the loss is on the reply only.
+``--model.path DIR`` starts from. Rows are tokenised here: a prompt exactly as reinforcement learning will
+show it, and the reply that the parser reads back as the expert's action; the loss is on the reply only.
 """
 
 from __future__ import annotations
@@ -14,16 +14,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
+from transformers.utils.logging import disable_progress_bar
 from trl import SFTConfig, SFTTrainer
 
 from agent_envs.core import OptionError
+from trainers.trl_adapter import seam
 from trainers.trl_adapter.checkpoint import staged
 from trainers.trl_adapter.command import command_line, guarded
-from trainers.trl_adapter.config import TrainConfig, with_overrides
-from trainers.trl_adapter.models import dtype_of, expert_rollout, model_folder, won_steps
+from trainers.trl_adapter.config import TrainConfig, to_dict, with_overrides
+from trainers.trl_adapter.models import (
+    check_environment,
+    check_model,
+    dtype_of,
+    expert_rollout,
+    model_folder,
+    won_steps,
+)
 from trainers.trl_adapter.policy import encode_chats
+from trainers.trl_adapter.presets import resolve
 
 logger = logging.getLogger("trainers.trl_adapter")
 
@@ -59,8 +71,11 @@ def expert_rows(config: TrainConfig, folder: Path) -> list[dict[str, list[int]]]
 
 
 def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = True) -> Path:
-    """Fine-tune the model of ``folder`` on expert decisions; returns the folder of the result."""
-    settings, work = config.warm_start, out.parent / ".sft"
+    """Fine-tune the model of ``folder`` on expert decisions; returns the folder of the result.
+
+    Processes that train together share the rows of a batch, so all have to call this.
+    """
+    settings, work = config.warm_start, out.parent / f".{out.name}.sft"
     rows = expert_rows(config, folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype_of(config.model.dtype))
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -68,10 +83,11 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
         output_dir=str(work),
         seed=config.run.seed,
         num_train_epochs=settings.epochs,
-        per_device_train_batch_size=settings.batch_size,
+        per_device_train_batch_size=-(-settings.batch_size // seam.world_size()),
         learning_rate=settings.learning_rate,
         max_grad_norm=settings.max_grad_norm,
         lr_scheduler_type="linear",
+        train_sampling_strategy="group_by_length",  # less padding
         max_length=None,
         completion_only_loss=True,
         bf16=False,
@@ -88,23 +104,33 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
     if not progress:
         trainer.remove_callback(PrinterCallback)
     result = trainer.train()
-    shutil.rmtree(work, ignore_errors=True)
-    with staged(out.parent, out.name, main=True) as staging:
-        model.save_pretrained(staging / out.name)
-        tokenizer.save_pretrained(staging / out.name)
+    main = seam.main_process()
+    with staged(out.parent, out.name, main, trainer.accelerator.wait_for_everyone) as staging:
+        if main:
+            model.save_pretrained(staging / out.name)
+            tokenizer.save_pretrained(staging / out.name)
+            shutil.rmtree(work, ignore_errors=True)
     logger.info("warm start: %d decisions, loss %.3f", len(rows), result.training_loss)
     return out
 
 
-def starting_model(config: TrainConfig, run: Path, progress: bool = True) -> Path:
-    """The folder that training starts from: the model as it is, or after the warm start."""
-    folder = model_folder(config, run)
+def starting_model(
+    config: TrainConfig, run: Path, progress: bool = True, fresh: bool = True
+) -> Path:
+    """The folder that training starts from: the model as it is, or after the warm start.
+
+    Args:
+        fresh: make anew what an earlier run, perhaps one with other numbers, left in the folder.
+    """
+    with PartialState().main_process_first():
+        if fresh and seam.main_process():
+            for name in ("tiny", "warm"):
+                shutil.rmtree(run / name, ignore_errors=True)
+        folder = model_folder(config, run)
     if not config.warm_start.episodes:
         return folder
     out = run / "warm"
-    if (out / "config.json").is_file():
-        return out  # a resumed run
-    return warm_start(config, folder, out, progress)
+    return out if (out / "config.json").is_file() else warm_start(config, folder, out, progress)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,8 +140,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out = Path(config.run.output_dir)
         if not config.warm_start.episodes:
             config = with_overrides(config, {"warm_start.episodes": 200})
-        folder = model_folder(config, out.parent / f".{out.name}.start")
-        warm_start(config, folder, out, config.run.progress)
+        config = resolve(config)
+        check_environment(config, check_model(config))
+        if out.is_dir() and any(out.iterdir()):
+            raise OptionError(f"{out} is not empty: choose another --output_dir")
+        if options.dry_run:
+            logger.info("%s", yaml.safe_dump(to_dict(config), sort_keys=False))
+            return 0
+        disable_progress_bar()  # of single files that are read and written
+        start = out.parent / f".{out.name}.start"
+        folder = starting_model(with_overrides(config, {"warm_start.episodes": 0}), start)
+        warm_start(config, folder, out, config.run.progress and seam.main_process())
+        if seam.main_process():
+            shutil.rmtree(start, ignore_errors=True)
         logger.info("model folder: %s", out)
         return 0
 

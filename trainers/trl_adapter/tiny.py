@@ -33,6 +33,7 @@ __all__ = ["build_tiny", "count_parameters"]
 PAD, UNK, END = "<pad>", "<unk>", "<|end|>"
 ROLES = ("user", "assistant", "system")
 SPECIAL = (PAD, UNK, *(f"<|{role}|>" for role in ROLES), END)
+HEADS = 4  # unless said otherwise
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 
 # Tags, digits, words, marks, each with one blank before it; then other white space, character by character.
@@ -64,7 +65,7 @@ def build_tiny(
     *,
     hidden_size: int = 128,
     layers: int = 3,
-    heads: int = 4,
+    heads: int = HEADS,
     context: int = 1024,
     seed: int = 0,
 ) -> Path:
@@ -77,7 +78,7 @@ def build_tiny(
     OptionError for sizes that are not positive, an odd number of heads, or a hidden size that is not a
     multiple of twice the number of heads.
     """
-    _check_sizes(hidden_size, layers, heads, context)
+    check_sizes(hidden_size, layers, heads, context)
     if isinstance(texts, str):
         raise OptionError("texts must be several texts, got one str; valid: [text]")
     folder = Path(folder)
@@ -99,7 +100,8 @@ def count_parameters(model: torch.nn.Module, trainable: bool = False) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad or not trainable)
 
 
-def _check_sizes(hidden_size: int, layers: int, heads: int, context: int) -> None:
+def check_sizes(hidden_size: int, layers: int, heads: int, context: int) -> None:
+    """OptionError for sizes that make no model."""
     sizes = {"hidden_size": hidden_size, "layers": layers, "heads": heads, "context": context}
     for name, size in sizes.items():
         positive(name, size)

@@ -34,11 +34,11 @@ from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.critic import Critic
 from trainers.trl_adapter.estimators import Estimate, Tokens, estimate
 from trainers.trl_adapter.logprobs import reply_log_probs
-from trainers.trl_adapter.models import check_context, dtype_of
+from trainers.trl_adapter.models import check_context, context_of, dtype_of
 from trainers.trl_adapter.penalties import overlong_penalty
 from trainers.trl_adapter.policy import ModelPolicy
 from trainers.trl_adapter.presets import preset_of, resolve
-from trainers.trl_adapter.samples import Samples, Tensors, padded, to_device, token_tensors
+from trainers.trl_adapter.samples import Samples, Tensors, to_device, token_tensors
 from trainers.trl_adapter.splits import held_out_split
 from trainers.trl_adapter.tiny import count_parameters
 
@@ -85,7 +85,7 @@ class StepwiseTrainer(GRPOTrainer):
         tokenizer = tokenizer or AutoTokenizer.from_pretrained(folder, padding_side="left")
         if count_parameters(model, trainable=True) == 0:
             raise OptionError(f"{folder}: no parameter of the model is trainable")
-        self._max_prompt = check_context(config, model.config.get_text_config())
+        self._max_prompt = check_context(config, context_of(model.config))
         output_dir = config.run.output_dir if output_dir is None else output_dir
         args = seam.grpo_config(config, output_dir, seam.world_size())
         if config.rollout.groups % args.world_size:
@@ -108,7 +108,7 @@ class StepwiseTrainer(GRPOTrainer):
         self._staging: Path | None = None
         self._old: Tensor | None = None
         self._wild_tokens = 0
-        self.best: dict[str, Any] | None = saving.read_json(Path(output_dir) / "best.json")
+        self.best: dict[str, Any] | None = None
         self.last_rollout: Rollout | None = None
         self.last_evaluation: Evaluation | None = None
         self.on_turn = on_turn
@@ -231,7 +231,9 @@ class StepwiseTrainer(GRPOTrainer):
         mask = batch["completion_mask"]
         columns = found.advantages if found.advantages.ndim == 2 else found.advantages[:, None]
         advantages = torch.zeros(mask.shape, device=mask.device)
-        advantages[:size] = torch.from_numpy(np.ascontiguousarray(columns, np.float32)).to(mask.device)
+        advantages[:size] = torch.from_numpy(np.ascontiguousarray(columns, np.float32)).to(
+            advantages
+        )
         if found.advantages.ndim == 1:
             advantages = advantages[:, 0]
         result = {"advantages": advantages, **batch}
@@ -291,15 +293,16 @@ class StepwiseTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's, with wild ratios held: exp of a huge log-ratio would be inf, and its gradient NaN.
 
-        Tokens whose log-probability moved by more than :data:`RATIO_LIMIT` since the rollout keep a
-        constant ratio (no gradient) and are counted.
+        Tokens whose log-probability moved by more than :data:`RATIO_LIMIT` since the rollout, or is not
+        finite, keep a constant ratio (no gradient) and are counted.
         """
         log_probs, *rest = self._scored(*args, **kwargs)
         if self._old is None:
             return log_probs, *rest
         moved = log_probs.detach() - self._old
-        wild = (moved.abs() > RATIO_LIMIT) | ~torch.isfinite(moved)
-        held = self._old + torch.nan_to_num(moved).clamp(-RATIO_LIMIT, RATIO_LIMIT)
+        wild = (moved.abs() > RATIO_LIMIT) | ~torch.isfinite(moved) | self._broken
+        held = self._old + moved.nan_to_num(0.0).clamp(-RATIO_LIMIT, RATIO_LIMIT)
+        held = torch.where(self._broken, self._old, held)  # ratio 1: nothing is known of it
         self._wild_tokens += int((wild & self._old_mask).sum())
         return torch.where(wild, held, log_probs), *rest
 
@@ -357,7 +360,7 @@ class StepwiseTrainer(GRPOTrainer):
         # the bonus is a mean over a micro-batch's tokens in every loss type
         share = tokens / totals.tokens
         self.entropy_coef = self.args.entropy_coef * share / scale if scale else 0.0
-        self._old, self._old_mask = part.get("old_per_token_logps"), mask.bool()
+        part = self._with_finite_old(part)
         try:
             with self.compute_loss_context_manager():
                 loss = self.compute_loss(model, part) * scale
@@ -365,6 +368,16 @@ class StepwiseTrainer(GRPOTrainer):
             self._old = None
         self.accelerator.backward(loss)
         return loss.detach()  # type: ignore[no-any-return]
+
+    def _with_finite_old(self, part: dict[str, Any]) -> dict[str, Any]:
+        """Remembers the rollout's log-probabilities for the ratio; 0 for those that are not finite."""
+        self._old_mask = part["completion_mask"].bool()
+        self._old = part.get("old_per_token_logps")
+        if self._old is None:
+            return part
+        self._broken = ~torch.isfinite(self._old)
+        self._old = self._old.masked_fill(self._broken, 0.0)
+        return {**part, "old_per_token_logps": self._old}
 
     def _totals(self, batch: Tensors) -> microbatch.Totals:
         mask = batch["completion_mask"]
@@ -438,7 +451,10 @@ class StepwiseTrainer(GRPOTrainer):
             "success_rate": rate, "interval": metrics[f"{prefix}_interval"], "step": step,
             "checkpoint": f"checkpoint-{step}" if step else None,  # None: the starting model
         }  # fmt: skip
-        self.control.should_save |= bool(step)
+        if step:
+            self.control.should_save = True  # writes best.json too, once the checkpoint is whole
+        elif self.accelerator.is_main_process:
+            saving.write_json(Path(self.args.output_dir) / "best.json", self.best)
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._staging or super()._get_output_dir(trial))
@@ -447,12 +463,12 @@ class StepwiseTrainer(GRPOTrainer):
         """Into a folder of its own that gets its name when all is on disk."""
         run, main = Path(self.args.output_dir), bool(self.args.should_save)
         name = f"checkpoint-{self.state.global_step}"
-        with saving.staged(run, name, main) as self._staging:
+        wait = self.accelerator.wait_for_everyone
+        with saving.staged(run, name, main, wait) as self._staging:
             try:
                 super()._save_checkpoint(model, trial)
                 if main and self.critic is not None:
                     self.critic.save(self._staging / name)
-                self.accelerator.wait_for_everyone()
             finally:
                 self._staging = None
         if main:
@@ -465,6 +481,7 @@ class StepwiseTrainer(GRPOTrainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
+        self.best = saving.read_json(Path(self.args.output_dir) / "best.json")
         if self.critic is not None:
             self.critic.load(resume_from_checkpoint)
 
