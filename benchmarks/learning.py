@@ -4,7 +4,7 @@
     python -m benchmarks.learning --tasks number_line --algorithms gigpo grpo --seeds 0
     python -m benchmarks.learning --report docs       # tables and curves of what is there
 
-Each run is a run folder of its own, from the task's YAML in ``examples/cpu``; the runs of a task and seed share their
+Each run has a folder of its own, from a YAML in ``examples/cpu``; the runs of a task and seed share their
 warm-started model. Finished runs are kept, broken ones go on from their last checkpoint, so the command can
 be stopped at any time.
 """
@@ -59,7 +59,9 @@ class Job:
 
     @property
     def config(self) -> Path:
-        return EXAMPLES / f"{self.task}.yaml"
+        """The game has an example for each algorithm."""
+        name = self.algorithm if self.task == "number_line" else self.task
+        return EXAMPLES / f"{name}.yaml"
 
     @property
     def done(self) -> bool:
@@ -100,7 +102,10 @@ def run_all(jobs: list[Job], side_by_side: int) -> list[str]:
     failed: list[str] = []
     with Progress(console=console) as progress, ThreadPoolExecutor(side_by_side) as pool:
         for label, todo in (
-            ("warm starts", [(job.warm_command(), job.warm.with_suffix(".log")) for job in warm.values()]),
+            (
+                "warm starts",
+                [(job.warm_command(), job.warm.with_suffix(".log")) for job in warm.values()],
+            ),
             ("runs", [(job, job.folder.with_suffix(".log")) for job in jobs if not job.done]),
         ):
             bar = progress.add_task(label, total=len(todo))
@@ -206,7 +211,9 @@ def report(jobs: list[Job], docs: Path) -> str:
         curves = [c for job in jobs if job.task == task and (c := curve_of(job)) is not None]
         if not curves:
             continue
-        figure(curves, f"{text}: held-out panel, mean of seeds").savefig(docs / f"learning_{task}.png", dpi=110)
+        figure(curves, f"{text}: held-out panel, mean of seeds").savefig(
+            docs / f"learning_{task}.png", dpi=110
+        )
         parts += [
             f"### {text}", "", *table_lines(curves), "",
             f"![held-out success by update](learning_{task}.png)", "",
@@ -225,7 +232,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path("runs/learning"), help="where the runs lie")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/learning"), help="where the runs lie"
+    )
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])

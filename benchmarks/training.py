@@ -1,6 +1,6 @@
 """What the adapter costs: against plain generation and backward passes, and against the seed's loops.
 
-    python -m benchmarks.training            # about five minutes; --quick leaves the slow peer out
+python -m benchmarks.training            # about five minutes; --quick leaves the slow peer out
 """
 
 from __future__ import annotations
@@ -235,7 +235,11 @@ def advantages(samples: int, quick: bool) -> dict[str, Any]:
     if not quick:
         theirs = cpu(lambda: columns.update(peer=seed_way(columns, 0.95)))
         difference = float(np.abs(columns["peer"] - our_way(columns, 0.95)).max())
-        row |= {"the seed's way, CPU s": theirs, "ratio": theirs / ours, "largest difference": difference}
+        row |= {
+            "the seed's way, CPU s": theirs,
+            "ratio": theirs / ours,
+            "largest difference": difference,
+        }
     return row
 
 

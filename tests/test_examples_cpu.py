@@ -36,7 +36,14 @@ def test_every_algorithm_has_an_example_that_takes_two_updates(algorithm, tiny, 
     script = (FOLDER / f"{algorithm}.sh").read_text(encoding="utf-8")
     assert f"{algorithm}.yaml" in script
     assert len(script.splitlines()) == 2
-    words = ["--config", str(path), "--output_dir", str(tmp_path / "run"), "--model.path", str(tiny)]
+    words = [
+        "--config",
+        str(path),
+        "--output_dir",
+        str(tmp_path / "run"),
+        "--model.path",
+        str(tiny),
+    ]
     small = {
         "warm_start.episodes": 0, "rollout.groups": 2, "run.updates": 2, "eval.episodes": 8,
         "eval.every": 2, "run.save_every": 2, "run.progress": "false", "optim.mini_batches": 2,

@@ -63,12 +63,18 @@ def unpadded(batch, name):
     ]
 
 
+def some_win(view):
+    """Members 0 and 1 of a group win in their second and third step, the others never."""
+    return "win" if view.member < 2 and view.step == view.member + 1 else "wait"
+
+
 # -- all algorithms --
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_two_updates_move_the_weights(folder, tmp_path, name):
-    trainer = make_trainer(folder, toy_config(SHORT | VARIANTS[name]), tmp_path)
+def test_two_updates_move_the_weights(folder, tmp_path, monkeypatch, name):
+    trainer = make_trainer(folder, toy_config(VARIANTS[name]), tmp_path)
+    Scripted(monkeypatch, trainer, some_win)
     before = weights(trainer.model)
     trainer.train()
     trainer.close()
@@ -211,11 +217,6 @@ def test_each_update_plays_other_tasks_and_a_limit_on_tasks_holds(folder, tmp_pa
 
 
 # -- failures --
-
-
-def some_win(view):
-    """Members 0 and 1 of a group win in their second and third step, the others never."""
-    return "win" if view.member < 2 and view.step == view.member + 1 else "wait"
 
 
 @pytest.mark.parametrize("name", ["gigpo", "grpo", "ppo", "ppo-episode", "reinforce_pp", "rloo"])

@@ -467,3 +467,21 @@ def test_F104_the_text_of_the_prompt_is_not_trained_on(level, loss_type):
     other, other_gradient = run(inputs | {"prompt_ids": prompt, "completion_ids": completion})
     assert torch.equal(other, loss)
     assert torch.equal(other_gradient, gradient)
+
+
+def test_no_telemetry_leaves_the_trainers():
+    """TRL sends from ``_send_telemetry`` only; both of our trainers override it."""
+    import inspect
+
+    from trl import GRPOTrainer, SFTTrainer
+
+    from trainers.trl_adapter import sft, trainer
+
+    for base, ours in ((GRPOTrainer, trainer.StepwiseTrainer), (SFTTrainer, sft._SFT)):
+        assert "_send_telemetry" in dir(base), (
+            "TRL renamed its telemetry: find it and switch it off"
+        )
+        assert ours._send_telemetry is not base._send_telemetry
+        assert "send_telemetry(" not in inspect.getsource(ours._send_telemetry).replace(
+            "def _send_telemetry(", ""
+        )

@@ -195,9 +195,8 @@ def test_a_group_is_not_torn_apart(both):
     """F110."""
     _, _, ranks = both
     for found in ranks:
-        assert "rollout.groups (3) must be a multiple of the number of processes (2)" in (
-            found["refused"]
-        )
+        said = found["refused"]
+        assert "rollout.groups (3) must be a multiple of the number of processes (2)" in said
 
 
 @pytest.mark.parametrize("name", ["gigpo", "ppo", "ppo critic", "warm", "stopped"])

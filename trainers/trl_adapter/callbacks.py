@@ -22,7 +22,7 @@ logger = logging.getLogger("trainers.trl_adapter")
 _SHOWN = 4  # trajectories of each sample
 
 
-class MetricsFile(TrainerCallback):  # type: ignore[misc]
+class MetricsFile(TrainerCallback):
     """Appends one JSON object per update to ``metrics.jsonl``: ``step``, ``update``, all figures.
 
     A resumed run drops the rows after its checkpoint, which it is about to write again.
@@ -72,7 +72,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class Progress(TrainerCallback):  # type: ignore[misc]
+class Progress(TrainerCallback):
     """A bar over updates with the latest figures; turns of the rollout in play beside it."""
 
     def __init__(self, bar: Any, updates: int, steps_per_rollout: int) -> None:
@@ -101,7 +101,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         self._note = ", ".join(f"{key} {value}" for key, value in kept.items())
 
 
-class SampleTrajectories(TrainerCallback):  # type: ignore[misc]
+class SampleTrajectories(TrainerCallback):
     """Writes a few trajectories of a rollout every so many updates, for `agent-envs replay`."""
 
     def __init__(self, trainer: Any, folder: Path, every: int) -> None:
@@ -132,7 +132,7 @@ def first_trajectories(rollout: Rollout, count: int) -> Rollout:
     )
 
 
-class StopAtBoundary(TrainerCallback):  # type: ignore[misc]
+class StopAtBoundary(TrainerCallback):
     """After :meth:`request`: finish the updates of the current rollout, save, stop.
 
     Args:
@@ -153,7 +153,7 @@ class StopAtBoundary(TrainerCallback):  # type: ignore[misc]
             control.should_save = control.should_training_stop = True
 
 
-class AsConfigured(TrainerCallback):  # type: ignore[misc]
+class AsConfigured(TrainerCallback):
     """A resumed run saves, logs and evaluates as its configuration says now, not as it began."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

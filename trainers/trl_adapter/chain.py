@@ -49,7 +49,7 @@ def gae_along_episodes(
     *,
     whiten: bool = True,
     reduce: Any = None,
-    **settings: float,
+    **settings: Any,
 ) -> tuple[Floats, Floats]:
     """(A, returns), each (samples, tokens), with the replies of a trajectory chained in order.
 

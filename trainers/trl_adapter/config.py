@@ -371,7 +371,7 @@ def leaves(kind: Any = TrainConfig, prefix: str = "") -> Iterator[tuple[str, Any
 
 def default_of(item: Field[Any]) -> Any:
     """The default of a dataclass field."""
-    return item.default if item.default is not MISSING else item.default_factory()  # type: ignore[misc]
+    return item.default if item.default is not MISSING else item.default_factory()  # type: ignore[operator]
 
 
 def _build(kind: Any, values: Any, where: str) -> Any:

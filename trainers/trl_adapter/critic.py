@@ -59,7 +59,7 @@ class Critic:
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
         mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
         logits = self.model(input_ids=ids, attention_mask=mask).logits.squeeze(-1)
-        before = logits[:, batch["prompt_ids"].shape[1] - 1 : -1].float()
+        before: Tensor = logits[:, batch["prompt_ids"].shape[1] - 1 : -1].float()
         return before * batch["completion_mask"]
 
     def update(

@@ -26,7 +26,8 @@ _TASKS_FOR_WORDS = 256
 
 def dtype_of(name: str) -> torch.dtype:
     """``float32`` and so on as torch's."""
-    return getattr(torch, name)  # type: ignore[no-any-return]
+    found: torch.dtype = getattr(torch, name)
+    return found
 
 
 def context_of(config: Any) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -78,7 +77,6 @@ def train(config: TrainConfig) -> dict[str, Any]:
     The folder then holds ``config.yaml``, ``metrics.jsonl``, ``checkpoint-*``, ``best.json``, ``final``
     (model folder), ``trajectories/`` and the logger's files.
     """
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     config, run = check(config), Path(config.run.output_dir)
     start = _resume_point(config, run)
     if start is None and seam.main_process():

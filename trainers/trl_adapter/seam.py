@@ -186,7 +186,9 @@ def with_temperature(generation_config: Any, temperature: float) -> Any:
 def reference_adapter(trainer: GRPOTrainer) -> AbstractContextManager[Any]:
     """With a PEFT model: its adapter as it was at the start (or none) in place of the trained one."""
     model = trainer.accelerator.unwrap_model(trainer.model)
-    return use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None)
+    name = "ref" if "ref" in model.peft_config else None
+    context: AbstractContextManager[Any] = use_adapter(model, adapter_name=name)
+    return context
 
 
 def world_size() -> int:

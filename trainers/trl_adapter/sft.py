@@ -70,6 +70,11 @@ def expert_rows(config: TrainConfig, folder: Path) -> list[dict[str, list[int]]]
     return rows
 
 
+class _SFT(SFTTrainer):
+    def _send_telemetry(self) -> None:
+        """Nothing is sent anywhere."""
+
+
 def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = True) -> Path:
     """Fine-tune the model of ``folder`` on expert decisions; returns the folder of the result.
 
@@ -98,7 +103,7 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
         disable_tqdm=not progress,
         dataloader_pin_memory=False,
     )
-    trainer = SFTTrainer(
+    trainer = _SFT(
         model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer
     )
     if not progress:

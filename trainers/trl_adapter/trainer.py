@@ -62,6 +62,8 @@ class StepwiseTrainer(GRPOTrainer):
     """
 
     algorithm: str | None = None  # set by the named trainers
+    control: Any
+    generation_config: Any
 
     def __init__(
         self,
@@ -253,23 +255,24 @@ class StepwiseTrainer(GRPOTrainer):
 
     # -- log-probabilities ------------------------------------------------------------------------
 
-    @torch.no_grad()
     def _in_parts(self, batch: Tensors, score: Callable[[Tensors], Tensor]) -> Tensor:
         """``score`` of micro-batches, put together: (rows, T), 0 outside the mask."""
         mask = batch["completion_mask"]
         result = torch.zeros(mask.shape, device=mask.device)
-        for rows in self._plan(batch):
-            part = score(microbatch.take(batch, rows))
-            result[rows.unsqueeze(1), torch.arange(part.shape[1])] = part.float()
+        with torch.no_grad():
+            for rows in self._plan(batch):
+                part = score(microbatch.take(batch, rows))
+                result[rows.unsqueeze(1), torch.arange(part.shape[1])] = part.float()
         return result * mask
 
     def _log_probs(self, batch: Tensors, model: Any = None) -> Tensor:
         def score(part: Tensors) -> Tensor:
             ids = torch.cat([part["prompt_ids"], part["completion_ids"]], 1)
             mask = torch.cat([part["prompt_mask"], part["completion_mask"]], 1)
-            return self._get_per_token_logps_and_entropies(
+            log_probs: Tensor = self._get_per_token_logps_and_entropies(
                 model or self.model, ids, mask, part["completion_ids"].shape[1]
             )[0]
+            return log_probs
 
         with self._evaluation_mode():
             return self._in_parts(batch, score)
@@ -363,11 +366,11 @@ class StepwiseTrainer(GRPOTrainer):
         part = self._with_finite_old(part)
         try:
             with self.compute_loss_context_manager():
-                loss = self.compute_loss(model, part) * scale
+                loss: Tensor = self.compute_loss(model, part) * scale
         finally:
             self._old = None
         self.accelerator.backward(loss)
-        return loss.detach()  # type: ignore[no-any-return]
+        return loss.detach()
 
     def _with_finite_old(self, part: dict[str, Any]) -> dict[str, Any]:
         """Remembers the rollout's log-probabilities for the ratio; 0 for those that are not finite."""
@@ -474,7 +477,11 @@ class StepwiseTrainer(GRPOTrainer):
         if main:
             if self.best is not None:
                 saving.write_json(run / "best.json", self.best)
-            saving.rotate(run, self.config.run.keep, self.best and self.best["checkpoint"])
+            best = None if self.best is None else self.best["checkpoint"]
+            saving.rotate(run, self.config.run.keep, best)
+
+    def _send_telemetry(self) -> None:
+        """Nothing is sent anywhere. (The hub's own switch is read before we could set it.)"""
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """None: a run folder has its config.yaml, and cards are about models on a hub."""
@@ -499,12 +506,13 @@ class StepwiseTrainer(GRPOTrainer):
     def _sum(self, array: Floats) -> Floats:
         if self.accelerator.num_processes == 1:
             return array
-        return self._sum_tensor(torch.from_numpy(array)).cpu().numpy()  # type: ignore[no-any-return]
+        total: Floats = self._sum_tensor(torch.from_numpy(array)).cpu().numpy()
+        return total
 
     def _max(self, tensor: Tensor) -> Tensor:
         if self.accelerator.num_processes == 1:
             return tensor
-        rows = self.accelerator.gather(tensor.to(self.accelerator.device).unsqueeze(0))
+        rows: Tensor = self.accelerator.gather(tensor.to(self.accelerator.device).unsqueeze(0))
         return rows.max(0).values.cpu()
 
     def close(self) -> None:
