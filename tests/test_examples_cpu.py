@@ -11,9 +11,9 @@ pytest.importorskip("trl", reason="needs the extra `train`")
 yaml = pytest.importorskip("yaml")
 
 from tests.conftest import ROOT
-from trainers.trl_adapter.config import load_config
+from trainers.trl_adapter.config import load_config, with_overrides
 from trainers.trl_adapter.models import model_folder
-from trainers.trl_adapter.presets import PRESETS, preset_of
+from trainers.trl_adapter.presets import PRESETS, preset_of, resolve
 from trainers.trl_adapter.run import check, main
 
 FOLDER = ROOT / "examples" / "cpu"
@@ -58,3 +58,10 @@ def test_every_algorithm_has_an_example_that_takes_two_updates(algorithm, tiny, 
     assert [row["update"] for row in rows if "eval_success_rate" in row] == [0, 2]
     assert (tmp_path / "run" / "final" / "model.safetensors").is_file()
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["algorithm"] == algorithm
+
+
+def test_cispo_gets_a_largest_ratio_rather_than_a_clip_range():
+    """TRL reads the same number as the ratio's maximum: 0.2 would shrink the gradient fivefold."""
+    config = with_overrides(load_config(FOLDER / "grpo.yaml"), {"loss.loss_type": "cispo"})
+    assert resolve(config).loss.clip_high == 5.0
+    assert resolve(with_overrides(config, {"loss.clip_high": 3})).loss.clip_high == 3.0

@@ -365,6 +365,25 @@ def test_wild_ratios_are_held_and_counted(folder, tmp_path, monkeypatch, name, o
     assert trainer._metrics["train"]["skipped_updates"] == [0.0] * 4
 
 
+def test_an_unknown_log_probability_does_not_move_the_ratio_of_its_reply(
+    folder, tmp_path, monkeypatch
+):
+    """GSPO has one ratio per reply: the tokens that are known make it, and are learned from."""
+    trainer = make_trainer(
+        folder, toy_config({"algorithm": "gspo", "optim.iterations": 2}), tmp_path
+    )  # fmt: skip
+    Scripted(monkeypatch, trainer, some_win)
+    gradient(trainer)
+    (batch,) = trainer._buffered_inputs
+    batch["old_per_token_logps"][:, 0] = float("nan")
+    found = gradient(trainer)
+    trainer.close()
+    assert found.norm() > 0
+    figures = trainer._metrics["train"]
+    assert figures["wild_tokens"] == [0.0, float(len(batch["prompt_ids"]))]
+    assert figures["clip_ratio/region_mean"] == [0.0, 0.0]
+
+
 # -- dynamic sampling --
 
 

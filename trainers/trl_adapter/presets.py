@@ -41,6 +41,8 @@ _TOKEN_MEAN = {
     "loss_type": "dapo", "importance": "token", "clip_low": 0.2, "clip_high": 0.2
 }  # fmt: skip
 
+CISPO_CLIP = 5.0  # its upper clip is the largest ratio itself; TRL's recommendation (after ScaleRL)
+
 PRESETS: dict[str, Preset] = {
     "gigpo": Preset("gigpo", norm="mean", gamma=0.95, loss=_TOKEN_MEAN),
     "grpo": Preset("grpo", loss={**_TOKEN_MEAN, "loss_type": "grpo"}),
@@ -70,11 +72,12 @@ def preset_of(algorithm: str) -> Preset:
 def resolve(config: TrainConfig) -> TrainConfig:
     """The config with the algorithm's numbers where the user gave none, checked as a whole."""
     preset = preset_of(config.algorithm)
+    defaults = dict(preset.loss)
+    if config.loss.loss_type == "cispo":
+        defaults["clip_high"] = CISPO_CLIP
     loss = replace(
         config.loss,
-        **{
-            name: value for name, value in preset.loss.items() if getattr(config.loss, name) is None
-        },
+        **{name: value for name, value in defaults.items() if getattr(config.loss, name) is None},
     )
     advantage = replace(
         config.advantage,
