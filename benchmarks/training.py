@@ -145,21 +145,25 @@ def overhead(folder: Path, repeats: int) -> dict[str, Any]:
 
 
 def memory(folder: Path, rollouts: int) -> dict[str, Any]:
-    """Resident memory after a fifth of the rollouts and after all."""
+    """Highest resident memory of the middle rollouts and of the last ones, which are as many.
+
+    Single readings go up and down with the size of the latest batch.
+    """
     small = from_dict(CONFIG)
     small = replace(small, rollout=replace(small.rollout, groups=2, group_size=4))
     trainer = make(folder, small)
     marks = []
-    for number in range(1, rollouts + 1):
+    for _ in range(rollouts):
         our_update(trainer)
         trainer._metrics["train"].clear()
-        if number in (rollouts // 5, rollouts):
-            gc.collect()
-            marks.append(resident())
+        gc.collect()
+        marks.append(resident())
     trainer.close()
+    part = 2 * rollouts // 5
+    middle, late = max(marks[-2 * part : -part]), max(marks[-part:])
     return {
-        "rollouts": rollouts, "MB after a fifth": marks[0], "MB after all": marks[1],
-        "growth, MB": marks[1] - marks[0],
+        "rollouts": rollouts, f"peak of rollouts {rollouts - 2 * part + 1} to {rollouts - part}, MB": middle,
+        f"peak of the last {part}, MB": late, "growth, MB": late - middle,
     }  # fmt: skip
 
 
@@ -254,8 +258,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = model_folder(from_dict(CONFIG), Path(name))
         found = {
-            "adapter against plain torch, tiny model": overhead(folder, 2 if options.quick else 6),
+            # first: a process that has been larger before would hide growth
             "memory": memory(folder, 10 if options.quick else 50),
+            "adapter against plain torch, tiny model": overhead(folder, 2 if options.quick else 6),
             "GiGPO advantages": advantages(SAMPLES, options.quick),
         }
     if options.json:

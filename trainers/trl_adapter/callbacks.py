@@ -99,6 +99,7 @@ class Progress(TrainerCallback):
                 key, value = text.format(logs[name]).split(" ", 1)
                 kept[key] = value
         self._note = ", ".join(f"{key} {value}" for key, value in kept.items())
+        self._bar(self._done, self._updates, note=self._note)
 
 
 class SampleTrajectories(TrainerCallback):

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -77,6 +78,8 @@ def _overrides(rest: Sequence[str]) -> Mapping[str, Any]:
 def guarded(act: Callable[[], int]) -> int:
     """Run a command: errors are one line and exit code 2 (a traceback with AGENT_ENVS_DEBUG=1)."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    # names that TRL's own configuration still uses; nothing that a user could change
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     for noisy in ("httpx", "httpcore", "huggingface_hub"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
