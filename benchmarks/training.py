@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.report import machine
-from trainers.gigpo import gigpo_advantages, step_returns
+from trainers.gigpo import episode_returns, gigpo_advantages, step_returns
 from trainers.trl_adapter import microbatch, seam
 from trainers.trl_adapter.config import TrainConfig, from_dict
 from trainers.trl_adapter.models import model_folder
@@ -221,8 +221,6 @@ def seed_way(columns: dict[str, Any], gamma: float) -> np.ndarray:
 
 def our_way(columns: dict[str, Any], gamma: float) -> np.ndarray:
     """The same numbers by this package."""
-    from trainers.gigpo import episode_returns
-
     return gigpo_advantages(
         episode_returns(columns["rewards"], columns["trajectory"]),
         step_returns(columns["rewards"], columns["trajectory"], gamma),

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra `train`")
 torch = pytest.importorskip("torch")
 
-from tests.training import gradient, make_trainer, tiny_folder, toy_config
+from tests.training import gradient, make_trainer, relative, tiny_folder, toy_config
 
 LOSSES = ["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
 
@@ -18,10 +18,6 @@ LOSSES = ["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_folder(tmp_path_factory.mktemp("tiny"))
-
-
-def relative(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float((a - b).norm() / b.norm())
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)

@@ -20,6 +20,10 @@ from agent_envs.trajectories import TrajectoryWriter
 logger = logging.getLogger("trainers.trl_adapter")
 
 _SHOWN = 4  # trajectories of each sample
+_NOTES = {  # figures beside the bar
+    "success_rate": "success {:.0%}", "return_mean": "return {:.2f}",
+    "eval_success_rate": "held-out {:.0%}",
+}  # fmt: skip
 
 
 class MetricsFile(TrainerCallback):
@@ -77,29 +81,26 @@ class Progress(TrainerCallback):
 
     def __init__(self, bar: Any, updates: int, steps_per_rollout: int) -> None:
         self._bar, self._updates, self._steps = bar, updates, steps_per_rollout
-        self._turns, self._done, self._note = 0, 0, ""
+        self._turns, self._done = 0, 0
+        self._shown: dict[str, str] = {}
 
     def on_turn(self, turn: Any) -> None:
         """For the trainer's ``on_turn``."""
         self._turns += 1
-        self._bar(self._done, self._updates, note=f"{self._note} · turn {self._turns}")
+        self._bar(self._done, self._updates, note=f"{self._note()} · turn {self._turns}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._turns, self._done = 0, state.global_step // self._steps
-        self._bar(self._done, self._updates, note=self._note)
+        self._bar(self._done, self._updates, note=self._note())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        names = {
-            "success_rate": "success {:.0%}", "return_mean": "return {:.2f}",
-            "eval_success_rate": "held-out {:.0%}",
-        }  # fmt: skip
-        kept = dict(part.split(" ", 1) for part in self._note.split(", ") if part)
-        for name, text in names.items():
+        for name, text in _NOTES.items():
             if (logs or {}).get(name) is not None:
-                key, value = text.format(logs[name]).split(" ", 1)
-                kept[key] = value
-        self._note = ", ".join(f"{key} {value}" for key, value in kept.items())
-        self._bar(self._done, self._updates, note=self._note)
+                self._shown[name] = text.format(logs[name])
+        self._bar(self._done, self._updates, note=self._note())
+
+    def _note(self) -> str:
+        return ", ".join(self._shown.values())
 
 
 class SampleTrajectories(TrainerCallback):

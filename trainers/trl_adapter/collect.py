@@ -128,24 +128,22 @@ class Collector:
         groups = list(range(self.agent.group.num_groups))
         rounds = self.config.max_rounds if self.config.dynamic else 1
         kept: dict[int, Rollout] = {}
-        open_groups, played = groups, 0
         for again in range(rounds):
             open_groups = [g for g in groups if g not in kept]
             rollout = self._play(number, again, open_groups, on_turn)
-            played += 1
             parts = split_by_group(rollout, open_groups, self.agent.group.group_size)
-            last = again == rounds - 1
-            informative = set(self._informative(rollout))
-            kept.update({g: parts[g] for g in open_groups if g in informative or last})
+            last = again == rounds - 1  # keeps what there is
+            informative = open_groups if last else self._informative(_samples(rollout))
+            kept.update({g: parts[g] for g in open_groups if g in informative})
             # where nothing is missing, the other processes play on and this one idles along
             if self._reduce(np.array([float(len(groups) - len(kept))]))[0] == 0:
                 break
         rollout = joined(kept[g] for g in groups)
-        samples = samples_of(rollout.steps, failed_trajectories(rollout))
-        taught = set(self._informative(rollout))
+        samples = _samples(rollout)
+        taught = self._informative(samples)
         if self.config.dynamic:
             samples = replace(samples, active=samples.active & np.isin(samples.group, list(taught)))
-        return Collected(samples, rollout, self._figures(samples, rollout, taught, played))
+        return Collected(samples, rollout, self._figures(samples, rollout, taught, again + 1))
 
     def _play(
         self, number: int, again: int, groups: list[int], on_turn: Callable[[Turn], None]
@@ -166,19 +164,17 @@ class Collector:
         failures = {i: text for i, text in rollout.failures.items() if chosen[i]}
         return Rollout(rollout.steps, rollout.starts, failures)
 
-    def _informative(self, rollout: Rollout) -> list[int]:
+    def _informative(self, samples: Samples) -> set[int]:
         """Groups whose episode returns differ by more than the tolerance."""
-        steps = rollout.steps
-        if not steps:
-            return []
-        samples = samples_of(steps, failed_trajectories(rollout))
+        if not len(samples):
+            return set()
         keep = dapo_filter(
             episode_returns(samples.reward, samples.trajectory),
             samples.group,
             samples.trajectory,
             tolerance=self.config.tolerance,
         )
-        return sorted(set(samples.group[keep].tolist()))
+        return set(samples.group[keep].tolist())
 
     def _figures(
         self, samples: Samples, rollout: Rollout, taught: set[int], rounds: int
@@ -220,6 +216,10 @@ class Collector:
             "masked_samples": total["masked_samples"],
             "turns_omitted": total["turns_omitted"],
         }
+
+
+def _samples(rollout: Rollout) -> Samples:
+    return samples_of(rollout.steps, failed_trajectories(rollout))
 
 
 def failed_trajectories(rollout: Rollout) -> set[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -420,26 +420,3 @@ def coerce(where: str, kind: Any, value: Any) -> Any:
         "none" if c is type(None) else str(getattr(c, "__name__", c)) for c in choices
     )
     raise OptionError(f"{where}: expected {wanted}, got {value!r:.80}")
-
-
-__all__ = [
-    "AdvantageConfig",
-    "AgentConfig",
-    "CriticConfig",
-    "EnvConfig",
-    "EvalConfig",
-    "LossConfig",
-    "ModelConfig",
-    "OptimConfig",
-    "RolloutConfig",
-    "RunConfig",
-    "TrainConfig",
-    "WarmStartConfig",
-    "from_dict",
-    "full_name",
-    "leaves",
-    "load_config",
-    "replace",
-    "to_dict",
-    "with_overrides",
-]

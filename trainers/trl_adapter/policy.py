@@ -39,7 +39,7 @@ class ModelPolicy:
         self._tokenizer, self._generate = tokenizer, generate
         self._max_prompt, self._max_completion = max_prompt_tokens, max_completion_tokens
         self._eos, self._rows, self._template = frozenset(eos_ids), rows, dict(template or {})
-        self.prompt_tokens = self.completion_tokens = 0
+        self.completion_tokens = 0
 
     def act(self, prompts: Sequence[Prompt]) -> list[Completion]:
         encoded = self.encode(prompts)
@@ -70,7 +70,6 @@ class ModelPolicy:
         self, prompt_ids: list[int], ids: list[int], logprobs: list[float] | None
     ) -> Completion:
         ended = bool(ids) and ids[-1] in self._eos
-        self.prompt_tokens += len(prompt_ids)
         self.completion_tokens += len(ids)
         return Completion(
             self._tokenizer.decode(ids, skip_special_tokens=True),

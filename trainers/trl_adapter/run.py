@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -37,7 +38,7 @@ from trainers.trl_adapter.trainer import StepwiseTrainer
 
 logger = logging.getLogger("trainers.trl_adapter")
 
-LOGGERS = {"tensorboard": "tensorboard", "trackio": "trackio", "wandb": "wandb"}
+LOGGERS = ("tensorboard", "trackio", "wandb")  # names of the packages too
 _FREE = ("run.", "eval.", "env.backend", "optim.micro_batch_tokens", "rollout.rows_per_generation")
 
 
@@ -63,7 +64,7 @@ def check(config: TrainConfig) -> TrainConfig:
         if name not in LOGGERS:
             raise OptionError(f"run.log_to: unknown {name!r}; valid: {', '.join(LOGGERS)}")
         try:
-            __import__(LOGGERS[name])
+            __import__(name)
         except ImportError:
             if name == "tensorboard":
                 raise MissingExtra("logging to TensorBoard", "train") from None
@@ -130,8 +131,6 @@ def _clear(run: Path) -> None:
 
 
 def _is_main_thread() -> bool:
-    import threading
-
     return threading.current_thread() is threading.main_thread()
 
 

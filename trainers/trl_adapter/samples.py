@@ -18,24 +18,20 @@ class Samples:
     """Columns over B step samples, one per decision; a trajectory's samples stand in time order.
 
     ``prompt_ids`` and ``completion_ids`` are the very ids that the model saw and sampled; nothing is
-    tokenised again. ``logprobs`` are the sampler's, where it gave any. ``reward`` is float32, NaN in
-    trajectories that failed (an error of the environment or of the policy). ``active`` is False for
-    samples that must not move the policy: failed ones, empty replies, and whatever the collector
-    leaves out.
+    tokenised again. ``reward`` is float32, NaN in trajectories that failed (an error of the environment or
+    of the policy). ``active`` is False for samples that must not move the policy: failed ones, empty
+    replies, and whatever the collector leaves out.
     """
 
     prompt_ids: Sequence[Sequence[int]]
     completion_ids: Sequence[Sequence[int]]
-    logprobs: Sequence[Sequence[float]] | None
     reward: Floats
     group: Labels
     trajectory: Labels
-    step: Labels
     anchor: np.ndarray
     format_valid: Flags
     action_valid: Flags
     cut: Flags
-    failed: Flags
     active: Flags
 
     def __len__(self) -> int:
@@ -48,22 +44,18 @@ def samples_of(steps: Sequence[Step], failed_trajectories: set[int]) -> Samples:
     failed = np.array([row.trajectory in failed_trajectories for row in rows], np.bool_)
     anchors = np.empty(len(rows), object)
     anchors[:] = [row.anchor for row in rows]
-    logprobs = [row.completion.logprobs for row in rows]
     completion_ids = [row.completion.token_ids or () for row in rows]
     filled = np.array([len(ids) > 0 for ids in completion_ids], np.bool_)
     return Samples(
         prompt_ids=[row.completion.prompt_ids or () for row in rows],
         completion_ids=completion_ids,
-        logprobs=None if any(p is None for p in logprobs) else logprobs,  # type: ignore[arg-type]
         reward=np.where(failed, np.nan, [row.reward for row in rows]).astype(np.float32),
         group=np.array([row.group for row in rows], np.int64),
         trajectory=np.array([row.trajectory for row in rows], np.int64),
-        step=np.array([row.step for row in rows], np.int64),
         anchor=anchors,
         format_valid=np.array([row.format_valid for row in rows], np.bool_),
         action_valid=np.array([row.action_valid for row in rows], np.bool_),
         cut=np.array([row.completion.finish_reason == "length" for row in rows], np.bool_),
-        failed=failed,
         active=filled & ~failed,
     )
 
@@ -99,15 +91,15 @@ def token_tensors(samples: Samples, rows: int, pad_id: int, mask: Flags) -> Tens
 
 
 def padded(
-    rows: Sequence[Sequence[float]], fill: float, left: bool, dtype: torch.dtype = torch.long
+    rows: Sequence[Sequence[int]], fill: int, left: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(values, mask) of rows of unequal length; the mask is int64."""
+    """(values, mask) of rows of unequal length, both int64."""
     width = max((len(row) for row in rows), default=1)
-    values = torch.full((len(rows), width), fill, dtype=dtype)
+    values = torch.full((len(rows), width), fill)
     mask = torch.zeros((len(rows), width), dtype=torch.long)
     for i, row in enumerate(rows):
         place = slice(width - len(row), width) if left else slice(0, len(row))
-        values[i, place] = torch.tensor(row, dtype=dtype)
+        values[i, place] = torch.tensor(row)
         mask[i, place] = 1
     return values, mask
 

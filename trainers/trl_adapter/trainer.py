@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -154,17 +155,15 @@ class StepwiseTrainer(GRPOTrainer):
     @contextmanager
     def sampling(self, *key: int, temperature: float | None = None) -> Iterator[None]:
         """Model in evaluation mode, and random numbers that depend on ``key`` only."""
-        training, given = self.model.training, self.generation_config
+        given = self.generation_config
         if temperature is not None:
             self.generation_config = seam.with_temperature(given, temperature)
-        self.model.eval()
         try:
-            with torch.random.fork_rng():
+            with self._evaluation_mode(), torch.random.fork_rng():
                 torch.manual_seed(keyed_seed(self.config.run.seed, *key))
                 yield
         finally:
             self.generation_config = given
-            self.model.train(training)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
         """A rollout as TRL's batch. ``inputs`` are placeholders: the collector decides what is played."""
@@ -433,14 +432,17 @@ class StepwiseTrainer(GRPOTrainer):
         )
         return metrics
 
+    @cached_property
+    def _held_out(self) -> str:
+        return held_out_split(self.config.env, self.config.eval)  # makes an environment to ask it
+
     def evaluate_panel(self) -> Evaluation:
         """The panel's result with the current weights."""
         config, env = self.config.eval, self.config.env
-        split = held_out_split(env, config)
         options = {k: v for k, v in env.options.items() if k != "split"}
         with self.sampling(_EVALUATION, config.seed, temperature=config.temperature):
             return evaluate(
-                self.policy, env.id, split=split, num_envs=config.num_envs,
+                self.policy, env.id, split=self._held_out, num_envs=config.num_envs,
                 episodes=config.episodes, seed=config.seed, backend=env.backend,
                 **self._parts, **options,
             )  # fmt: skip
