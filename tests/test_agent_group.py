@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -21,7 +19,6 @@ from agent_envs.agent import (
 )
 from agent_envs.core import OptionError, PolicyError, PromptSpec, StalePrompt
 from agent_envs.group import Process
-from tests.toy import ToyEnv
 
 agent_envs.register("Test/Toy-v0", "tests.toy:ToyEnv")
 ALFWORLD = "AgentEnv/ALFWorld-v0"
@@ -285,54 +282,6 @@ def test_templates_memory_and_parser_are_replaceable():
     for turn in range(1, 8):
         prompt = agent.step(["<do>wait</do>"]).prompts[0]
         assert prompt.text == f"L {turn}"
-
-
-NUMBERED = PromptSpec(first="{numbered_actions}")
-
-
-def test_actions_by_number():
-    agent = AgentGroup(
-        agent_envs.make_group(ALFWORLD, 1, 1, difficulty="toy"),
-        prompt=NUMBERED, parser=TagParser(numbered=True, reason="", untagged="action"),
-    )  # fmt: skip
-    prompt = agent.reset(seed=1)[0]
-    actions = prompt.view.admissible_actions
-    assert prompt.text.split("\n") == [f"{i}: {a}" for i, a in enumerate(actions, 1)]
-    assert prompt.view.format_action(actions[1]) == "<action>2</action>"
-    step = agent.step(["<action>2</action>"]).steps[0]
-    assert (step.action, step.format_valid, step.action_valid) == (actions[1], True, True)
-    step = agent.step(["1"]).steps[0]  # the list is the current prompt's
-    assert (step.action, step.action_valid) == (step.prompt.view.admissible_actions[0], True)
-    for wrong in ("0", "99", "9" * 9):
-        step = agent.step([f"<action>{wrong}</action>"]).steps[0]
-        assert (step.action, step.format_valid, step.action_valid) == ("", False, False)
-    step = agent.step(["<action>look</action>"]).steps[0]  # written out
-    assert (step.action, step.action_valid) == ("look", True)
-    step = agent.step(["<action>" + "9" * 5000 + "</action>"]).steps[0]  # no number of this world
-    assert (step.format_valid, step.action_valid) == (True, False)
-
-
-def test_experts_win_by_number():
-    agent = AgentGroup(
-        agent_envs.make_group(ALFWORLD, 8, 1, difficulty="toy"),
-        prompt=NUMBERED, parser=TagParser(numbered=True), expert=True,
-    )  # fmt: skip
-    rollout = agent.rollout(ExpertPolicy(), seed=3)
-    assert all(steps[-1].info["won"] for steps in rollout.trajectories().values())
-    assert pickle.loads(pickle.dumps(rollout.steps[0].prompt.view)).format_action("look")
-
-
-def test_numbers_need_a_list():
-    class Open(ToyEnv):
-        def admissible_actions(self):
-            return None
-
-    agent_envs.register("Test/Open-v0", Open)
-    agent = AgentGroup(
-        agent_envs.make_group("Test/Open-v0", 1, 1), parser=TagParser(numbered=True), prompt=NUMBERED
-    )
-    assert agent.reset(seed=0)[0].text == "any text"
-    assert not agent.step(["<action>1</action>"]).steps[0].format_valid
 
 
 def test_prompts_do_not_grow_with_the_episode():

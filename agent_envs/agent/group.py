@@ -5,18 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from typing import Any
 
 from agent_envs.agent.memory import Memory, memory_of
-from agent_envs.agent.parsing import (
-    ActionParser,
-    ParsedAction,
-    number_of,
-    numbered_action,
-    parser_of,
-)
+from agent_envs.agent.parsing import ActionParser, ParsedAction, parser_of
 from agent_envs.agent.prompt import PromptBuilder, TemplatePrompt
 from agent_envs.agent.records import Completion, Prompt, Start, Step, View
 from agent_envs.core.actions import Actions
@@ -78,7 +71,6 @@ class AgentGroup:
         self.expert = expert
         self._prefilled, self._on_length = prefilled, on_length
         self._format = self.parser.format
-        self._numbered = bool(getattr(self.parser, "numbered", False))
         self._hidden = profile.hidden_actions
         self._invalid_action = profile.invalid_action
         self._past: list[list[Step]] = [[] for _ in range(group.num_envs)]
@@ -211,8 +203,6 @@ class AgentGroup:
         actions: dict[int, str] = {}
         for prompt, answer in zip(asked, answers, strict=True):
             reading = self.parser.parse(answer.text, prefilled=self._prefilled)
-            if self._numbered:
-                reading = numbered_action(reading, prompt.view.admissible_actions)
             closed = answer.error
             cut = answer.finish_reason == "length" and not reading.valid
             if closed is None and cut and self._on_length == "truncate":
@@ -325,15 +315,9 @@ class AgentGroup:
             trajectory=self._trajectory[i],
             step=info["steps"],
             group_seed=group.group_seeds[g],
-            format_action=(
-                partial(_by_number, self._format, admissible) if self._numbered else self._format
-            ),
+            format_action=self._format,
             expert_action=expert_action,
         )
-
-
-def _by_number(say: Callable[[str], str], admissible: Actions | None, action: str) -> str:
-    return say(number_of(action, admissible))
 
 
 def _completion(index: int, answer: Completion | str) -> Completion:

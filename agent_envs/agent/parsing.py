@@ -31,7 +31,6 @@ SCRIPTS: dict[str, re.Pattern[str]] = {
     "kana": re.compile("[\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f]"),
     "hangul": re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]"),
 }
-_NUMBER = re.compile("[0-9]{1,9}")
 _CLOSINGS = 8  # lines tried as the end of one fence
 _JSON_CANDIDATES = 64  # objects tried in one completion: bounds the work on hostile text
 
@@ -46,7 +45,7 @@ class ParsedAction:
 
 
 class ActionParser(Protocol):
-    """Anything with these two methods. ``numbered`` (optional, True) says that actions are numbers."""
+    """Anything with these two methods."""
 
     def parse(self, completion: str, *, prefilled: str = "") -> ParsedAction:
         """The action in ``prefilled + completion``."""
@@ -57,21 +56,6 @@ class ActionParser(Protocol):
 
 def invalid(reason: str) -> ParsedAction:
     return ParsedAction(None, False, reason)
-
-
-def numbered_action(parsed: ParsedAction, admissible: Sequence[str] | None) -> ParsedAction:
-    """The admissible action that a number stands for; an action that is written out stays as it is."""
-    if parsed.action is None or not _NUMBER.fullmatch(parsed.action):
-        return parsed
-    place, size = int(parsed.action), len(admissible or ())
-    if admissible is None or not 1 <= place <= size:
-        return invalid(f"no action has the number {place}; there are {size}")
-    return ParsedAction(admissible[place - 1], True)
-
-
-def number_of(action: str, admissible: Sequence[str] | None) -> str:
-    """What :func:`numbered_action` reads back as ``action``, where it is in the list."""
-    return str(admissible.index(action) + 1) if admissible and action in admissible else action
 
 
 def _tag(name: str) -> re.Pattern[str]:
@@ -111,9 +95,6 @@ class _Parser:
         require_think: a completion without reasoning is invalid (the seed system's rule).
         refuse_scripts: writing systems (``han``, ``kana``, ``hangul``) that make a completion
             invalid wherever they occur; the seed system refuses Han.
-        numbered: the action is a number: its place, from 1, in the prompt's admissible actions
-            (``{numbered_actions}`` in templates). One short token instead of a copied sentence, for
-            small models. The agent group looks the number up (:func:`numbered_action`).
     """
 
     _fold = False  # lower-case actions; parsers whose actions are no code offer it
@@ -126,7 +107,6 @@ class _Parser:
         think: str = "think",
         require_think: bool = False,
         refuse_scripts: Sequence[str] = (),
-        numbered: bool = False,
     ) -> None:
         one_of("on_multiple", on_multiple, ("first", "last", "invalid"))
         one_of("untagged", untagged, ("invalid", "action"))
@@ -134,7 +114,6 @@ class _Parser:
             one_of("script", script, SCRIPTS)
         self._on_multiple, self._untagged = on_multiple, untagged
         self._think_name, self._think, self._require_think = think, _tag(think), require_think
-        self.numbered = numbered
         self._refused = [(name, SCRIPTS[name]) for name in refuse_scripts]
 
     def parse(self, completion: str, *, prefilled: str = "") -> ParsedAction:

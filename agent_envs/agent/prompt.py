@@ -23,8 +23,7 @@ _NOTHING: dict[int, Any] = {}
 
 PROMPT_NAMES = frozenset(
     (
-        "task observation admissible_actions numbered_actions history history_length step_count "
-        "current_step omitted"
+        "task observation admissible_actions history history_length step_count current_step omitted"
     ).split()
 )
 TURN_NAMES = frozenset(("observation", "action", "step"))
@@ -270,7 +269,6 @@ class TemplatePrompt:
                     observation_parts(view.observation) if observation is None else observation
                 ),
                 "admissible_actions": "any text" if admissible is None else admissible.quoted,
-                "numbered_actions": _numbered(view) if template.uses("numbered_actions") else "",
                 "history": _lines(shown),
                 "history_length": str(len(shown)),
                 "step_count": str(view.step),
@@ -278,10 +276,6 @@ class TemplatePrompt:
                 "omitted": omitted_note(dropped),
             }
         )
-
-
-def _numbered(view: View) -> str:
-    return "any text" if view.admissible_actions is None else view.admissible_actions.numbered
 
 
 def _lines(turns: Sequence[str | Parts]) -> str | Parts:

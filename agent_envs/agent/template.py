@@ -53,10 +53,6 @@ class Template:
         skeleton[-1] += text[end:]
         self._skeleton, self._places = skeleton, places
 
-    def uses(self, name: str) -> bool:
-        """Is there a place for ``name``; what is costly to make can be left out otherwise."""
-        return any(name == used for _, used in self._places)
-
     def fill(self, values: Mapping[str, str | Parts]) -> str | Parts:
         """The text, or text and images in order where a value holds images."""
         pieces: Parts = self._skeleton.copy()

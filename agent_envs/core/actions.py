@@ -10,16 +10,14 @@ class Actions(list[str]):
     """A ``list`` of actions that refuses changes; ``list(actions)`` or ``.copy()`` gives a free one.
 
     Sharing one object instead of copying it at each step halves the memory that a step touches,
-    and what prompts need of it is made once per situation: :meth:`without`, :attr:`quoted`,
-    :attr:`numbered`.
+    and what prompts need of it is made once per situation: :meth:`without`, :attr:`quoted`.
     """
 
-    __slots__ = ("_numbered", "_quoted", "_without")
+    __slots__ = ("_quoted", "_without")
 
     def __init__(self, actions: Iterable[str] = ()) -> None:
         super().__init__(actions)
         self._quoted: str | None = None
-        self._numbered: str | None = None
         self._without: tuple[tuple[str, ...], Actions] | None = None
 
     def without(self, hidden: tuple[str, ...]) -> Actions:
@@ -35,13 +33,6 @@ class Actions(list[str]):
         if self._quoted is None:
             self._quoted = "'" + "', '".join(self) + "'" if self else ""
         return self._quoted
-
-    @property
-    def numbered(self) -> str:
-        """A line each, counted from 1: ``1: a``."""
-        if self._numbered is None:
-            self._numbered = "\n".join(f"{i}: {a}" for i, a in enumerate(self, 1))
-        return self._numbered
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Actions, (list(self),)
