@@ -75,17 +75,48 @@ class AgentConfig:
 class ModelConfig:
     """The policy."""
 
-    path: str = option("tiny", "a folder with a Hugging Face causal LM, or `tiny` (built here)")
-    dtype: str = option("float32", "float32, bfloat16 or float16")
+    path: str = option(
+        "tiny",
+        "a folder or hub id of a Hugging Face model or PEFT adapter, `smollm2`, or `tiny` (built here)",
+    )
+    dtype: str = option(
+        "auto",
+        "of the weights: float32, bfloat16, float16; auto: float32 where they are trained, below LoRA "
+        "bfloat16 if the device has it",
+    )
     attn_implementation: str = option("sdpa", "sdpa, eager, flash_attention_2 ...")
+    quantization: str | None = option(None, "4bit or 8bit (bitsandbytes, GPU): QLoRA; none: off")
+    gradient_checkpointing: bool = option(
+        False, "compute activations twice instead of keeping them: less memory, a third slower"
+    )
     hidden_size: int = option(128, "of `tiny`")
     layers: int = option(3, "of `tiny`")
     context: int = option(1024, "of `tiny`: longest prompt and reply together, in tokens")
 
     def __post_init__(self) -> None:
-        one_of("model.dtype", self.dtype, ("float32", "bfloat16", "float16"))
+        one_of("model.dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        one_of("model.quantization", self.quantization, (None, "4bit", "8bit"))
         for name in ("hidden_size", "layers", "context"):
             positive(f"model.{name}", getattr(self, name))
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adapters (peft): the model's own weights stay as they are."""
+
+    rank: int = option(0, "of the adapter's matrices; 0: no adapter, all weights are trained")
+    alpha: int = option(32, "the adapter counts alpha / rank times")
+    dropout: float = option(0.0, "inside the adapter, while it learns (never while it plays)")
+    targets: list[str] = option(
+        ["all-linear"], "names of linear modules such as q_proj; all-linear: all but the head"
+    )
+
+    def __post_init__(self) -> None:
+        _at_least("lora.rank", self.rank, 0)
+        if not 0 <= self.dropout < 1:
+            raise OptionError(f"lora.dropout: expected 0 to below 1, got {self.dropout!r}")
+        if not self.targets:
+            raise OptionError("lora.targets: name a module at least, or all-linear")
 
 
 @dataclass(frozen=True)
@@ -197,6 +228,10 @@ class CriticConfig:
     learning_rate: float = option(1e-5, "of its own AdamW")
     weight_decay: float = option(0.01, "of its own AdamW")
     max_grad_norm: float = option(1.0, "gradients are scaled down to this norm")
+    share_trunk: bool = option(
+        False,
+        "with LoRA: an adapter and a head on the policy's own frozen weights, not a second model",
+    )
     value_clip: float | None = option(0.5, "how far a value may move per update; none: no bound")
 
 
@@ -267,6 +302,7 @@ class TrainConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from transformers import AutoConfig, AutoTokenizer
 
 from agent_envs.agent import ExpertPolicy, Prompt, RandomPolicy, Rollout, View
 from agent_envs.core import OptionError
 from agent_envs.core.seeding import keyed_seed
+from trainers.trl_adapter import smollm2
 from trainers.trl_adapter.checkpoint import staged
 from trainers.trl_adapter.collect import agent_parts, make_agent, profile_of
 from trainers.trl_adapter.config import TrainConfig
+from trainers.trl_adapter.loading import ADAPTER, check_loading, check_targets, is_adapter
 from trainers.trl_adapter.tiny import HEADS, build_tiny, check_sizes
 
 logger = logging.getLogger("trainers.trl_adapter")
 
 _VOCABULARY, _EXPERT, _NOISE = 0x70CA, 0xE5E4, 0x2015E
 _TASKS_FOR_WORDS = 256
-
-
-def dtype_of(name: str) -> torch.dtype:
-    """``float32`` and so on as torch's."""
-    found: torch.dtype = getattr(torch, name)
-    return found
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_NOT_NEEDED = ["*.bin", "*.pth", "*.onnx", "*.gguf", "*.msgpack", "*.h5", "original/*"]
 
 
 def context_of(config: Any) -> int | None:
@@ -60,9 +61,16 @@ def check_context(config: TrainConfig, context: int | None) -> int:
 def check_model(config: TrainConfig) -> int:
     """:func:`check_context` before anything is built; OptionError for sizes that make no model."""
     model = config.model
+    check_loading(model, config.lora)
+    if model.path == smollm2.NAME:
+        smollm2.check_smollm2()
+        return check_context(config, smollm2.CONTEXT)
     if model.path != "tiny":
         folder = model_folder(config, Path())
-        return check_context(config, context_of(AutoConfig.from_pretrained(folder)))
+        found = check_context(config, context_of(configuration(folder)))
+        if config.lora.rank and not is_adapter(folder):
+            check_targets(folder, config.lora)
+        return found
     check_sizes(model.hidden_size, model.layers, HEADS, model.context)
     return check_context(config, model.context)
 
@@ -89,13 +97,37 @@ def model_folder(config: TrainConfig, run: Path) -> Path:
                     context=config.model.context, seed=config.run.seed,
                 )  # fmt: skip
         return folder
+    if config.model.path == smollm2.NAME:
+        return smollm2.smollm2_folder()
     folder = Path(config.model.path)
-    if not (folder / "config.json").is_file():
+    if (folder / "config.json").is_file() or is_adapter(folder):
+        return folder
+    if not folder.exists() and _HUB_ID.fullmatch(config.model.path):
+        return _download(config.model.path)
+    raise OptionError(
+        f"model.path {config.model.path!r} is no folder with a Hugging Face model (no "
+        "config.json there) and no hub id (owner/name); `tiny` builds a small model"
+    )
+
+
+def _download(name: str) -> Path:
+    """The folder of a hub's model; OptionError where the hub has none, or cannot be reached."""
+    try:
+        return Path(snapshot_download(name, ignore_patterns=_NOT_NEEDED))
+    except (OSError, HfHubHTTPError, LocalEntryNotFoundError) as error:
+        reason = str(error).strip().splitlines()[0]
         raise OptionError(
-            f"model.path {config.model.path!r} is no folder with a Hugging Face model (no "
-            "config.json there); `tiny` builds a small one"
-        )
-    return folder
+            f"model.path {name!r}: it is not on this machine, and the hub did not give it ({reason}); "
+            "a folder with the model works without a hub"
+        ) from error
+
+
+def configuration(folder: str | Path) -> Any:
+    """A model folder's configuration; an adapter's folder has that of the model below it."""
+    if is_adapter(folder):
+        text = (Path(folder) / ADAPTER).read_text(encoding="utf-8")
+        folder = json.loads(text)["base_model_name_or_path"]
+    return AutoConfig.from_pretrained(folder)
 
 
 class _Letters:
@@ -132,7 +164,7 @@ def expert_rollout(config: TrainConfig, folder: Path, episodes: int) -> Rollout:
     if not profile_of(env.id).has_expert:
         raise OptionError(f"{env.id} has no scripted expert to start from: warm_start.episodes: 0")
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    longest = check_context(config, context_of(AutoConfig.from_pretrained(folder)))
+    longest = check_context(config, context_of(configuration(folder)))
     parts = agent_parts(env.id, config.agent, tokenizer, longest)
     agent = make_agent(env, episodes, 1, parts)
     seeds = [keyed_seed(_EXPERT, config.run.seed, i) for i in range(episodes)]

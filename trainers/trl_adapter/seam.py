@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers import SchedulerType
@@ -22,6 +23,7 @@ from trl.trainer.utils import use_adapter
 from agent_envs.core import OptionError
 from agent_envs.core.errors import one_of
 from trainers.trl_adapter.config import TrainConfig
+from trainers.trl_adapter.loading import has_bfloat16
 from trainers.trl_adapter.microbatch import SCALES
 
 _OURS = "the adapter sets it; use {}"
@@ -52,6 +54,9 @@ REFUSED: dict[str, str] = {  # field of GRPOConfig -> why it cannot be set throu
             "importance_sampling_level": "loss.importance",
             "mask_truncated_completions": "loss.mask_truncated",
             "scale_rewards": "advantage.norm", "chat_template_kwargs": "agent.chat_template_kwargs",
+            "gradient_checkpointing": "model.gradient_checkpointing",
+            "model_init_kwargs": "model.dtype and model.attn_implementation",
+            "quantization_config": "model.quantization",
             "resume_from_checkpoint": "run.resume", "disable_tqdm": "run.progress",
         }.items()
     },
@@ -132,11 +137,11 @@ def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) ->
         "eval_on_start": bool(config.eval.every) and config.eval.at_start and run.resume is None,
         "report_to": list(run.log_to) or "none",
         "chat_template_kwargs": dict(config.agent.chat_template_kwargs),
+        "gradient_checkpointing": config.model.gradient_checkpointing,
         # defaults of ours, open to `trl:`
         "use_bias_correction_kl": False,
-        "disable_dropout": True,
-        "gradient_checkpointing": False,
-        "bf16": False,
+        "disable_dropout": not config.lora.dropout,
+        "bf16": torch.cuda.is_available() and has_bfloat16(),
         "dataloader_pin_memory": False,
         **config.trl,
     }

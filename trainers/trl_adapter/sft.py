@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from accelerate import PartialState
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
+from transformers import AutoTokenizer, PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import SFTConfig, SFTTrainer
 
@@ -26,10 +27,10 @@ from trainers.trl_adapter import seam
 from trainers.trl_adapter.checkpoint import staged
 from trainers.trl_adapter.command import command_line, guarded
 from trainers.trl_adapter.config import TrainConfig, to_dict, with_overrides
+from trainers.trl_adapter.loading import has_bfloat16, load_causal, peft_config
 from trainers.trl_adapter.models import (
     check_environment,
     check_model,
-    dtype_of,
     expert_rollout,
     model_folder,
     won_steps,
@@ -71,8 +72,20 @@ def expert_rows(config: TrainConfig, folder: Path) -> list[dict[str, list[int]]]
 
 
 class _SFT(SFTTrainer):
+    fresh_adapter = False
+
     def _send_telemetry(self) -> None:
         """Nothing is sent anywhere."""
+
+
+def _whole(trainer: _SFT) -> Any:
+    """The trained model; an adapter that was made for the warm start is merged into its weights.
+
+    Reinforcement learning then begins with an adapter of its own, and "the starting model" of a KL term is
+    the warm-started one.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return model.merge_and_unload() if trainer.fresh_adapter else model
 
 
 def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = True) -> Path:
@@ -82,7 +95,7 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
     """
     settings, work = config.warm_start, out.parent / f".{out.name}.sft"
     rows = expert_rows(config, folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype_of(config.model.dtype))
+    model = load_causal(folder, config.model, config.lora)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     args = SFTConfig(
         output_dir=str(work),
@@ -95,8 +108,8 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
         train_sampling_strategy="group_by_length",  # less padding
         max_length=None,
         completion_only_loss=True,
-        bf16=False,
-        gradient_checkpointing=False,
+        bf16=torch.cuda.is_available() and has_bfloat16(),
+        gradient_checkpointing=config.model.gradient_checkpointing,
         report_to="none",
         save_strategy="no",
         logging_steps=20,
@@ -104,15 +117,17 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
         dataloader_pin_memory=False,
     )
     trainer = _SFT(
-        model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer
-    )
+        model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
+        peft_config=peft_config(config.lora),
+    )  # fmt: skip
+    trainer.fresh_adapter = bool(config.lora.rank)
     if not progress:
         trainer.remove_callback(PrinterCallback)
     result = trainer.train()
     main = seam.main_process()
     with staged(out.parent, out.name, main, trainer.accelerator.wait_for_everyone) as staging:
         if main:
-            model.save_pretrained(staging / out.name)
+            _whole(trainer).save_pretrained(staging / out.name)
             tokenizer.save_pretrained(staging / out.name)
             shutil.rmtree(work, ignore_errors=True)
     logger.info("warm start: %d decisions, loss %.3f", len(rows), result.training_loss)

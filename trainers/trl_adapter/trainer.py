@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import is_peft_model
 from datasets import Dataset
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 from trl import GRPOTrainer
 
 from agent_envs import evaluate
@@ -32,10 +33,11 @@ from trainers.trl_adapter import checkpoint as saving
 from trainers.trl_adapter import microbatch, seam
 from trainers.trl_adapter.collect import Collector, agent_parts, make_agent
 from trainers.trl_adapter.config import TrainConfig
-from trainers.trl_adapter.critic import Critic
+from trainers.trl_adapter.critic import Critic, SharedTrunk, value_model
 from trainers.trl_adapter.estimators import Estimate, Tokens, estimate
+from trainers.trl_adapter.loading import dtype_of, is_adapter, load_causal, peft_config
 from trainers.trl_adapter.logprobs import reply_log_probs
-from trainers.trl_adapter.models import check_context, context_of, dtype_of
+from trainers.trl_adapter.models import check_context, context_of
 from trainers.trl_adapter.penalties import overlong_penalty
 from trainers.trl_adapter.policy import ModelPolicy
 from trainers.trl_adapter.presets import preset_of, resolve
@@ -81,10 +83,7 @@ class StepwiseTrainer(GRPOTrainer):
         self.config = config = resolve(config)
         folder = str(model if isinstance(model, str | Path) else model.config.name_or_path)
         if isinstance(model, str | Path):
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype_of(config.model.dtype),
-                attn_implementation=config.model.attn_implementation,
-            )  # fmt: skip
+            model = load_causal(folder, config.model, config.lora)
         tokenizer = tokenizer or AutoTokenizer.from_pretrained(folder, padding_side="left")
         if count_parameters(model, trainable=True) == 0:
             raise OptionError(f"{folder}: no parameter of the model is trainable")
@@ -105,6 +104,7 @@ class StepwiseTrainer(GRPOTrainer):
             eval_dataset=Dataset.from_dict({"prompt": [""]}),
             processing_class=tokenizer,
             callbacks=callbacks,
+            peft_config=peft_config(config.lora),
         )
         self.beta = config.loss.kl_coef  # args.beta may stand for a KL penalty in the reward
         self.preset = preset_of(config.algorithm)
@@ -116,14 +116,7 @@ class StepwiseTrainer(GRPOTrainer):
         self.last_evaluation: Evaluation | None = None
         self.on_turn = on_turn
         world = self.accelerator.num_processes
-        self.critic = (
-            Critic(
-                folder, config.critic, dtype=dtype_of(config.model.dtype),
-                device=self.accelerator.device, processes=world,
-            )
-            if self.preset.critic
-            else None
-        )  # fmt: skip
+        self.critic = self._make_critic(folder) if self.preset.critic else None
         self.policy = ModelPolicy(
             tokenizer,
             lambda ids: seam.generate_single_turn(self, ids),
@@ -144,6 +137,19 @@ class StepwiseTrainer(GRPOTrainer):
             first_group=groups * self.accelerator.process_index,
             reduce=self._sum,
         )
+
+    def _make_critic(self, folder: str) -> Critic:
+        config, world = self.config.critic, self.accelerator.num_processes
+        policy = self.accelerator.unwrap_model(self.model)
+        if config.share_trunk:
+            return Critic(SharedTrunk(policy), config, processes=world)
+        if is_peft_model(policy) and is_adapter(folder):
+            raise OptionError(
+                f"{folder} is an adapter: PPO's critic needs critic.share_trunk, or a whole model"
+            )
+        dtype = dtype_of(self.config.model.dtype)
+        own = value_model(folder, dtype).to(self.accelerator.device)
+        return Critic(own, config, processes=world)
 
     # -- playing ----------------------------------------------------------------------------------
 

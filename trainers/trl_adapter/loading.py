@@ -1,0 +1,157 @@
+"""How a model folder becomes a model: its number format, attention kernel and LoRA adapter."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from agent_envs.core.errors import MissingExtra, OptionError
+from trainers.trl_adapter.config import LoraConfig, ModelConfig
+
+ADAPTER = "adapter_config.json"
+_KERNELS = {  # attention implementation -> the package that it comes from
+    "flash_attention_2": "flash_attn",
+    "flash_attention_3": "flash_attn_interface",
+}
+
+
+def dtype_of(name: str, trained: bool = True) -> torch.dtype:
+    """``float32`` and so on as torch's.
+
+    ``auto``: float32 for weights that are trained, whose small steps bfloat16 would round away (a GPU still
+    computes in bfloat16, by autocast); for frozen ones (``trained=False``, below an adapter) bfloat16 where
+    the device computes in it, which a CPU without AMX or AVX512-BF16 only emulates, eight times slower.
+    """
+    if name == "auto":
+        name = "float32" if trained or not has_bfloat16() else "bfloat16"
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+def has_bfloat16() -> bool:
+    """Does the GPU, or the CPU where there is none, compute in bfloat16 itself."""
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return _cpu_has_bfloat16()
+
+
+@cache
+def _cpu_has_bfloat16() -> bool:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore")
+    except OSError:  # not Linux
+        return False
+    flags = set(text.partition("flags")[2].partition("\n")[0].split())
+    return bool(flags & {"amx_bf16", "avx512_bf16"})
+
+
+def check_loading(model: ModelConfig, lora: LoraConfig) -> None:
+    """OptionError or MissingExtra for what cannot be loaded here, before anything is.
+
+    A kernel or quantization whose package or GPU is missing; LoRA without peft.
+    """
+    package = _KERNELS.get(model.attn_implementation)
+    if package and importlib.util.find_spec(package) is None:
+        raise OptionError(
+            f"model.attn_implementation {model.attn_implementation} needs the package {package}, which is "
+            "not installed (pip install flash-attn needs a CUDA GPU and nvcc); sdpa needs nothing"
+        )
+    if lora.rank and importlib.util.find_spec("peft") is None:
+        raise MissingExtra("LoRA", "lora")
+    if model.quantization is None:
+        return
+    if not lora.rank:
+        raise OptionError(
+            f"model.quantization {model.quantization} freezes the weights: it needs lora.rank above 0"
+        )
+    if not torch.cuda.is_available() or importlib.util.find_spec("bitsandbytes") is None:
+        raise OptionError(
+            f"model.quantization {model.quantization} needs a CUDA GPU and pip install bitsandbytes; "
+            "leave it out to train LoRA on unquantized weights"
+        )
+
+
+def is_adapter(folder: str | Path) -> bool:
+    """Is this the folder of a PEFT adapter rather than of a whole model."""
+    return (Path(folder) / ADAPTER).is_file()
+
+
+def load_causal(folder: str | Path, model: ModelConfig, lora: LoraConfig) -> Any:
+    """The policy of ``folder``; an adapter's folder comes with the model that it was trained on.
+
+    Raises:
+        OptionError: LoRA modules that the model does not have, or a second adapter on top of one.
+    """
+    check_loading(model, lora)
+    adapter = is_adapter(folder)
+    options: dict[str, Any] = {
+        "dtype": dtype_of(model.dtype, trained=not (adapter or lora.rank)),
+        "attn_implementation": model.attn_implementation,
+    }
+    if model.quantization is not None:
+        options["quantization_config"] = _quantization(model.quantization)
+    if adapter:
+        if lora.rank:
+            raise OptionError(
+                f"{folder} is an adapter and trains on as such: leave out lora.rank ({lora.rank}), or merge "
+                "it first (peft's merge_and_unload) and start from the merged model"
+            )
+        from peft import AutoPeftModelForCausalLM
+
+        return AutoPeftModelForCausalLM.from_pretrained(folder, is_trainable=True, **options)
+    if lora.rank:
+        check_targets(folder, lora)
+    return AutoModelForCausalLM.from_pretrained(folder, **options)
+
+
+def _quantization(name: str) -> Any:
+    from transformers import BitsAndBytesConfig
+
+    if name == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16,
+        bnb_4bit_use_double_quant=True,
+    )  # fmt: skip
+
+
+def peft_config(lora: LoraConfig) -> Any:
+    """PEFT's configuration of a new adapter; None without LoRA."""
+    if not lora.rank:
+        return None
+    try:
+        from peft import LoraConfig as Peft
+    except ImportError:
+        raise MissingExtra("LoRA", "lora") from None
+    return Peft(
+        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, bias="none",
+        target_modules=_targets(lora), task_type="CAUSAL_LM",
+    )  # fmt: skip
+
+
+def _targets(lora: LoraConfig) -> str | list[str]:
+    return "all-linear" if lora.targets == ["all-linear"] else list(lora.targets)
+
+
+def check_targets(folder: str | Path, lora: LoraConfig) -> None:
+    """OptionError where ``lora.targets`` names no module of the model; reads the configuration only."""
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    linear = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)]
+    names = sorted({name.rpartition(".")[2] for name in linear} - {"lm_head"})
+    for target in lora.targets:
+        if target != "all-linear" and not any(
+            name == target or name.endswith(f".{target}") for name in linear
+        ):
+            raise OptionError(
+                f"lora.targets: {target!r} matches no linear module of {config.model_type}; valid: "
+                f"all-linear, {', '.join(names)}"
+            )
+        if target == "lm_head":
+            raise OptionError("lora.targets: an adapter of lm_head would never be trained by TRL")
