@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from agent_envs.envs.alfworld.library import (
     file_task_id,
     load_game,
     load_game_file,
+    of_types,
     open_tasks,
     read_annotations,
 )
@@ -63,6 +64,8 @@ class ALFWorldEnv(AgentEnv):
     * ``data_dir``: an official download (the folder that holds ``json_2.1.1``, or that folder
       itself), or ``"imported"``; default ``$ALFWORLD_DATA``, else generated games.
     * ``difficulty``: ``toy``, ``easy``, ``medium`` or ``full`` (default) rooms of generated games.
+    * ``task_types``: only tasks of these types: names such as ``pick_and_place_simple``, or the
+      original's numbers 1 to 6.
     * ``max_steps``: 50; None for no limit.
     * ``privileged``: the expert may look through closed doors.
     * ``annotations``: the task in people's own words where the data has them.
@@ -87,6 +90,7 @@ class ALFWorldEnv(AgentEnv):
         max_steps: int | None = 50,
         reward_scale: float = 1.0,
         difficulty: str | None = None,
+        task_types: Iterable[str | int] | None = None,
         data_dir: str | Path | None = None,
         privileged: bool = False,
         annotations: bool = False,
@@ -98,7 +102,7 @@ class ALFWorldEnv(AgentEnv):
             raise OptionError("annotations=True needs real data (data_dir or ALFWORLD_DATA)")
         one_of("anchor", anchor, ("observation", "view"))
         super().__init__(
-            tasks,
+            of_types(tasks, task_types),
             split=split,
             max_steps=max_steps,
             reward_scale=reward_scale,

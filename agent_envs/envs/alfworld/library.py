@@ -7,13 +7,14 @@ so a seed means the same game on every machine.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import os
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from agent_envs.envs.alfworld.game import Game
 from agent_envs.envs.alfworld.generator import DIFFICULTIES, SPLITS, generate, task_type_of
 from agent_envs.envs.alfworld.pack import Pack, write_pack
 from agent_envs.envs.alfworld.problem import Problem, UnsupportedGame, parse_goal, read_game_file
+from agent_envs.envs.alfworld.tables import TASK_TYPES
 
 logger = logging.getLogger("agent_envs.alfworld")
 
@@ -142,6 +144,67 @@ class PackTasks(_RealTasks):
         return self.pack.problem(task_id)
 
 
+class TasksOfTypes(TaskSet):
+    """Those tasks of another set that are of some types, in its order; ids are the same.
+
+    In an endless split the i-th is the first one at or after the other set's ``i * SPACING``-th.
+    """
+
+    SPACING = 64
+
+    def __init__(self, tasks: AlfworldTasks, types: tuple[str, ...]) -> None:
+        self._tasks, self._types = tasks, types
+        self._found: dict[str, list[int]] = {}
+        self.source, self.splits = tasks.source, tasks.splits
+
+    def count(self, split: str) -> int | None:
+        one_of("split", split, self.splits)
+        places = self._places(split)
+        return None if places is None else len(places)
+
+    def task_id(self, split: str, index: int) -> str:
+        index = self.check_index(split, index)
+        places = self._places(split)
+        if places is not None:
+            return self._tasks.task_id(split, places[index])
+        ids = (self._tasks.task_id(split, i) for i in itertools.count(index * self.SPACING))
+        return next(i for i in ids if self.task_type(i) in self._types)
+
+    def task_type(self, task_id: str) -> str:
+        return self._tasks.task_type(task_id)
+
+    def _places(self, split: str) -> Sequence[int] | None:
+        """Where the tasks of a finite split stand in the other set."""
+        if split not in self._found:
+            count = self._tasks.count(split)
+            if count is None:
+                return None
+            ids = (self._tasks.task_id(split, i) for i in range(count))
+            self._found[split] = [i for i, t in enumerate(ids) if self.task_type(t) in self._types]
+        return self._found[split]
+
+
+def of_types(tasks: AlfworldTasks, types: Iterable[str | int] | None) -> TaskSet:
+    """``tasks``, or only those of some types: names, or ALFWorld's numbers 1 to 6.
+
+    Raises:
+        OptionError: an unknown type, or none at all.
+    """
+    if types is None:
+        return tasks
+    if isinstance(types, str | int):
+        raise OptionError(f"task_types must be a list, got {types!r}; valid: [{types!r}]")
+    wanted = []
+    for name in types:
+        number = name if isinstance(name, int) and not isinstance(name, bool) else 0
+        kind = TASK_TYPES[number - 1] if 1 <= number <= len(TASK_TYPES) else name
+        one_of("task type", kind, TASK_TYPES)
+        wanted.append(str(kind))
+    if not wanted:
+        raise OptionError(f"task_types is empty; valid: {', '.join(TASK_TYPES)}")
+    return _typed(tasks, tuple(sorted(set(wanted))))
+
+
 def pack_path() -> Path:
     """Where an import puts the pack."""
     return cache_dir() / "alfworld" / "games.pack"
@@ -171,6 +234,11 @@ def open_tasks(data_dir: str | Path | None, difficulty: str | None) -> AlfworldT
 @lru_cache(maxsize=len(DIFFICULTIES))
 def _generated(difficulty: str) -> GeneratedTasks:
     return GeneratedTasks(difficulty)
+
+
+@lru_cache(maxsize=64)
+def _typed(tasks: AlfworldTasks, types: tuple[str, ...]) -> TasksOfTypes:
+    return TasksOfTypes(tasks, types)
 
 
 @lru_cache(maxsize=4)
