@@ -338,6 +338,29 @@ def test_task_types_and_rooms_come_in_the_tables_proportions():
         assert abs(types[task_type] / 2000 - share) < 0.05
 
 
+def test_only_tasks_of_some_types():
+    env, every = (
+        make(difficulty="toy", task_types=["look_at_obj_in_light", 1]),
+        make(difficulty="toy"),
+    )
+    wanted = {"look_at_obj_in_light", "pick_and_place_simple"}
+    ids = [every.tasks.task_id("valid_seen", i) for i in range(140)]
+    chosen = [i for i in ids if every.tasks.task_type(i) in wanted]
+    count = env.tasks.count("valid_seen")
+    assert [env.tasks.task_id("valid_seen", i) for i in range(count)] == chosen
+    assert 0 < count < 140
+    drawn = [env.reset(seed=seed)[1]["task_id"] for seed in range(100)]
+    assert {env.tasks.task_type(i) for i in drawn} == wanted
+    assert len(set(drawn)) == 100  # endless, and no two seeds share a game
+    state = env.get_state()
+    again = make(difficulty="toy")
+    again.set_state(state)  # the ids are those of the whole set
+    assert again.step("look")[0] == env.step("look")[0]
+    for wrong in ([], ["nope"], [0], [7], [True], "pick_and_place_simple", 1):
+        with pytest.raises(OptionError, match=r"task.types?"):
+            make(task_types=wrong)
+
+
 def test_sentences_are_read_back():
     for task_type, sentences in SENTENCES.items():
         for sentence in sentences:
@@ -399,6 +422,12 @@ def test_real_data_by_folder_variable_and_pack(download: Path, monkeypatch, tmp_
     assert make().tasks.source == download.name
     with pytest.raises(OptionError, match="difficulty"):
         make(difficulty="easy")
+    kinds = Counter(i.split("/")[1].partition("-")[0] for i in ids)
+    for kind, number in kinds.items():
+        assert make(task_types=[kind]).tasks.count("train") == number
+    absent = next(kind for kind in TASK_TYPES if kind not in kinds)
+    with pytest.raises(OptionError, match=f"no task of type {absent}; it has: "):
+        make(task_types=[absent]).reset(seed=0)
 
 
 def test_states_move_between_environments_of_the_same_data(download: Path):

@@ -179,8 +179,13 @@ class TasksOfTypes(TaskSet):
             count = self._tasks.count(split)
             if count is None:
                 return None
-            ids = (self._tasks.task_id(split, i) for i in range(count))
-            self._found[split] = [i for i, t in enumerate(ids) if self.task_type(t) in self._types]
+            kinds = [self.task_type(self._tasks.task_id(split, i)) for i in range(count)]
+            self._found[split] = [i for i, kind in enumerate(kinds) if kind in self._types]
+            if not self._found[split]:
+                raise OptionError(
+                    f"split {split!r} has no task of type {', '.join(self._types)}; it has: "
+                    f"{', '.join(sorted(set(kinds)))}"
+                )
         return self._found[split]
 
 
