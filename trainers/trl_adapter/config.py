@@ -127,6 +127,11 @@ class WarmStartConfig:
     random: float = option(
         0.0, "share of decisions left to chance: above 0 the model learns the form, not the skill"
     )
+    teach: str = option(
+        "played",
+        "of decisions left to chance: the chance (played), or what the expert would have done there "
+        "(expert), which teaches to recover from mistakes",
+    )
     epochs: int = option(3, "passes over them")
     learning_rate: float = option(2e-3, "of AdamW")
     batch_size: int = option(16, "decisions per optimizer step")
@@ -136,6 +141,7 @@ class WarmStartConfig:
         _at_least("warm_start.episodes", self.episodes, 0)
         if not 0 <= self.random <= 1:
             raise OptionError(f"warm_start.random: expected 0 to 1, got {self.random!r}")
+        one_of("warm_start.teach", self.teach, ("played", "expert"))
         for name in ("epochs", "batch_size"):
             positive(f"warm_start.{name}", getattr(self, name))
 

@@ -33,6 +33,8 @@ class Samples:
     action_valid: Flags
     cut: Flags
     active: Flags
+    logprobs: Sequence[Sequence[float]] | None = None
+    """The sampler's own log-probabilities of ``completion_ids``, where the back end gives them."""
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -57,7 +59,14 @@ def samples_of(steps: Sequence[Step], failed_trajectories: set[int]) -> Samples:
         action_valid=np.array([row.action_valid for row in rows], np.bool_),
         cut=np.array([row.completion.finish_reason == "length" for row in rows], np.bool_),
         active=filled & ~failed,
+        logprobs=_logprobs(rows),
     )
+
+
+def _logprobs(rows: Sequence[Step]) -> list[Sequence[float]] | None:
+    if not any(row.completion.logprobs for row in rows):
+        return None
+    return [row.completion.logprobs or () for row in rows]
 
 
 Tensors = dict[str, torch.Tensor]
@@ -70,7 +79,8 @@ def token_tensors(samples: Samples, rows: int, pad_id: int, mask: Flags) -> Tens
     ``completion_mask`` (rows, T), padded on the right; all int64. Masks come from lengths, never from
     the pad id (which may equal the end-of-text id). ``completion_mask`` is 0 in rows where ``mask``
     (B,) is False. ``length`` (rows,) counts the reply's tokens whatever the mask. A padding row
-    holds one pad token as prompt and one as completion.
+    holds one pad token as prompt and one as completion. ``sampling_per_token_logps`` (rows, T) float32:
+    only where the samples have ``logprobs``.
     """
     fill = rows - len(samples)
     prompts = [list(ids) or [pad_id] for ids in samples.prompt_ids] + [[pad_id]] * fill
@@ -81,13 +91,25 @@ def token_tensors(samples: Samples, rows: int, pad_id: int, mask: Flags) -> Tens
     weight = torch.zeros(rows, dtype=torch.long)
     weight[: len(samples)] = torch.from_numpy(mask.astype(np.int64))
     weight *= lengths > 0
-    return {
+    tensors = {
         "prompt_ids": prompt_ids,
         "prompt_mask": prompt_mask,
         "completion_ids": completion_ids,
         "completion_mask": completion_mask * weight[:, None],
         "length": lengths,
     }
+    if samples.logprobs is not None:
+        tensors["sampling_per_token_logps"] = _aligned(samples.logprobs, completion_ids.shape)
+    return tensors
+
+
+def _aligned(rows: Sequence[Sequence[float]], shape: torch.Size) -> torch.Tensor:
+    """(rows, T) float32; NaN where the sampler said nothing."""
+    values = torch.full(shape, torch.nan)
+    for i, row in enumerate(rows):
+        known = [torch.nan if value is None else value for value in row]
+        values[i, : len(known)] = torch.tensor(known)
+    return values
 
 
 def padded(

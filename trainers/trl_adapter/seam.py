@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -68,7 +69,6 @@ REFUSED: dict[str, str] = {  # field of GRPOConfig -> why it cannot be set throu
     "log_completions": "see run.trajectories",
     "log_completions_hub_repo": "nothing is uploaded",
     "push_to_hub": "nothing is uploaded",
-    "vllm_importance_sampling_correction": "not with step-wise rollouts yet",
     "num_generations_eval": "evaluation plays every task once",
     "max_tool_calling_iterations": "environments take the place of tools",
     "remove_unused_columns": "there are no columns",
@@ -121,7 +121,6 @@ def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) ->
         "beta": loss.kl_coef or config.advantage.kl_in_reward,
         "entropy_coef": loss.entropy_coef,
         "scale_rewards": "none",
-        "vllm_importance_sampling_correction": False,
         "learning_rate": optim.learning_rate,
         "weight_decay": optim.weight_decay,
         "max_grad_norm": optim.max_grad_norm,
@@ -176,8 +175,25 @@ def generate_single_turn(
     return [list(row) for row in ids], logprobs
 
 
-def with_temperature(generation_config: Any, temperature: float) -> Any:
-    """A copy of a generation configuration that samples at ``temperature``; 0 takes the likeliest."""
+@contextmanager
+def sampling_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator[None]:
+    """Sampling at ``temperature`` for a while; 0 takes the likeliest token, None leaves it as it is."""
+    holder, name = (
+        (trainer.vllm_generation, "temperature")
+        if trainer.use_vllm
+        else (trainer, "generation_config")
+    )
+    before = getattr(holder, name)
+    if temperature is not None:
+        changed = temperature if trainer.use_vllm else _with_temperature(before, temperature)
+        setattr(holder, name, changed)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
+
+
+def _with_temperature(generation_config: Any, temperature: float) -> Any:
     changed = copy.deepcopy(generation_config)
     changed.do_sample = temperature > 0
     if temperature > 0:
@@ -186,6 +202,11 @@ def with_temperature(generation_config: Any, temperature: float) -> Any:
         changed.temperature = changed.top_p = 1.0
         changed.top_k = 50  # transformers' own defaults, which it accepts beside greedy decoding
     return changed
+
+
+def corrects_sampling(trainer: GRPOTrainer) -> bool:
+    """Will TRL's loss ask for importance ratios between the sampling engine and the trainer."""
+    return bool(trainer.use_vllm and trainer.vllm_importance_sampling_correction)
 
 
 def reference_adapter(trainer: GRPOTrainer) -> AbstractContextManager[Any]:

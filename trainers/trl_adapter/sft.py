@@ -22,6 +22,7 @@ from transformers import AutoTokenizer, PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import SFTConfig, SFTTrainer
 
+from agent_envs.agent import Step
 from agent_envs.core import OptionError
 from trainers.trl_adapter import seam
 from trainers.trl_adapter.checkpoint import staged
@@ -53,13 +54,12 @@ def expert_rows(config: TrainConfig, folder: Path) -> list[dict[str, list[int]]]
     )
     rows, longest = [], config.rollout.max_completion_tokens
     for step, prompt in zip(steps, prompts, strict=True):
-        reply = tokenizer.encode(
-            step.completion.text, add_special_tokens=False, split_special_tokens=True
-        )
+        said = _taught(step, config)
+        reply = tokenizer.encode(said, add_special_tokens=False, split_special_tokens=True)
         reply.append(tokenizer.eos_token_id)
         if len(reply) > longest:
             raise OptionError(
-                f"the expert's reply {step.completion.text!r} has {len(reply)} tokens: "
+                f"the expert's reply {said!r} has {len(reply)} tokens: "
                 f"rollout.max_completion_tokens ({longest}) is too small"
             )
         rows.append(
@@ -69,6 +69,13 @@ def expert_rows(config: TrainConfig, folder: Path) -> list[dict[str, list[int]]]
             }
         )
     return rows
+
+
+def _taught(step: Step, config: TrainConfig) -> str:
+    view = step.prompt.view
+    if config.warm_start.teach == "played" or view.expert_action is None:
+        return step.completion.text
+    return view.format_action(view.expert_action)
 
 
 class _SFT(SFTTrainer):

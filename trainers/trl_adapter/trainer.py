@@ -33,6 +33,7 @@ from trainers.trl_adapter import checkpoint as saving
 from trainers.trl_adapter import microbatch, seam
 from trainers.trl_adapter.collect import Collector, agent_parts, make_agent
 from trainers.trl_adapter.config import TrainConfig
+from trainers.trl_adapter.correction import importance_ratio
 from trainers.trl_adapter.critic import Critic, SharedTrunk, value_model
 from trainers.trl_adapter.estimators import Estimate, Tokens, estimate
 from trainers.trl_adapter.loading import dtype_of, is_adapter, load_causal, peft_config
@@ -161,15 +162,13 @@ class StepwiseTrainer(GRPOTrainer):
     @contextmanager
     def sampling(self, *key: int, temperature: float | None = None) -> Iterator[None]:
         """Model in evaluation mode, and random numbers that depend on ``key`` only."""
-        given = self.generation_config
-        if temperature is not None:
-            self.generation_config = seam.with_temperature(given, temperature)
-        try:
-            with self._evaluation_mode(), torch.random.fork_rng():
-                torch.manual_seed(keyed_seed(self.config.run.seed, *key))
-                yield
-        finally:
-            self.generation_config = given
+        with (
+            seam.sampling_temperature(self, temperature),
+            self._evaluation_mode(),
+            torch.random.fork_rng(),
+        ):
+            torch.manual_seed(keyed_seed(self.config.run.seed, *key))
+            yield
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
         """A rollout as TRL's batch. ``inputs`` are placeholders: the collector decides what is played."""
@@ -205,8 +204,12 @@ class StepwiseTrainer(GRPOTrainer):
     def _estimate(self, batch: Tensors, samples: Samples) -> Estimate:
         """Log-probabilities and values where they are needed, then the algorithm's advantages."""
         config, size = self.config, len(samples)
-        if config.steps_per_rollout > 1 or config.advantage.kl_in_reward:
+        engine = batch.pop("sampling_per_token_logps", None)
+        engine = engine if seam.corrects_sampling(self) else None
+        if config.steps_per_rollout > 1 or config.advantage.kl_in_reward or engine is not None:
             batch["old_per_token_logps"] = self._log_probs(batch)
+        if engine is not None:
+            self._correct(batch, engine)
         if config.loss.kl_coef or config.advantage.kl_in_reward:
             batch["ref_per_token_logps"] = self._reference_log_probs(batch)
         if self.critic is not None:
@@ -225,6 +228,21 @@ class StepwiseTrainer(GRPOTrainer):
             shape = tokens.mask.shape  # nothing to compare or to whiten
             return Estimate(np.zeros(shape, np.float32), np.zeros(shape, np.float32))
         return estimate(self.preset.estimator, samples, tokens, config.advantage, self._sum)
+
+    def _correct(self, batch: Tensors, engine: Tensor) -> None:
+        """TRL multiplies the loss by ``importance_sampling_ratio``."""
+        old, mask = batch["old_per_token_logps"], batch["completion_mask"]
+        ratio = importance_ratio(
+            old, engine, mask, mode=self.args.vllm_importance_sampling_mode,
+            low=self.args.vllm_importance_sampling_clip_min,
+            high=self.args.vllm_importance_sampling_clip_max,
+        )  # fmt: skip
+        batch["importance_sampling_ratio"] = ratio
+        gap = torch.where(mask.bool(), (old - engine).abs(), torch.nan)
+        self.record(
+            sampling_logp_difference=float(gap.nanmean().nan_to_num()),
+            importance_ratio_max=float(ratio.max()), importance_ratio_min=float(ratio.min()),
+        )  # fmt: skip
 
     def _overlong(self, samples: Samples) -> Floats:
         loss, limit = self.config.loss, self.config.rollout.max_completion_tokens
