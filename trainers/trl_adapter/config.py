@@ -293,6 +293,7 @@ class RunConfig:
     trajectories: int = option(10, "updates between samples of trajectories; 0: none")
     resume: str | None = option(None, "`latest`, or a checkpoint folder of this run")
     progress: bool = option(True, "show a progress bar")
+    ignore_memory: bool = option(False, "start even where the weights exceed this machine's memory")
 
     def __post_init__(self) -> None:
         positive("run.updates", self.updates)

@@ -18,8 +18,8 @@ from agent_envs.cli.common import progress_bar
 from agent_envs.core import OptionError
 from agent_envs.core.errors import MissingExtra
 from agent_envs.core.files import write_atomic
+from trainers.trl_adapter import budget, seam
 from trainers.trl_adapter import checkpoint as saving
-from trainers.trl_adapter import seam
 from trainers.trl_adapter.callbacks import (
     AsConfigured,
     MetricsFile,
@@ -42,8 +42,11 @@ LOGGERS = ("tensorboard", "trackio", "wandb")  # names of the packages too
 _FREE = ("run.", "eval.", "env.backend", "optim.micro_batch_tokens", "rollout.rows_per_generation")
 
 
-def check(config: TrainConfig) -> TrainConfig:
+def check(config: TrainConfig, offline: bool = False) -> TrainConfig:
     """The resolved config, after every check that needs no model weights.
+
+    Args:
+        offline: with the model's configuration alone, which need not be on this machine (``--dry-run``).
 
     Raises:
         OptionError: values that are unknown or do not fit together.
@@ -51,7 +54,8 @@ def check(config: TrainConfig) -> TrainConfig:
     """
     config = resolve(config)
     seam.grpo_config(config, config.run.output_dir, seam.world_size())
-    check_environment(config, check_model(config))
+    longest_prompt = budget.check_offline(config) if offline else check_model(config)
+    check_environment(config, longest_prompt)
     if config.eval.every:
         held_out_split(config.env, config.eval)
     longest = config.rollout.max_completion_tokens
@@ -78,6 +82,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     The folder then holds ``config.yaml``, ``metrics.jsonl``, ``checkpoint-*``, ``best.json``, ``final``
     (model folder), ``trajectories/`` and the logger's files.
     """
+    budget.check_memory(resolve(config))
     config, run = check(config), Path(config.run.output_dir)
     start = _resume_point(config, run)
     if start is None and seam.main_process():
@@ -187,7 +192,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def act() -> int:
         config, options = command_line("train", DESCRIPTION, arguments)
         if options.dry_run:
-            logger.info("%s", yaml.safe_dump(to_dict(check(config)), sort_keys=False))
+            config = check(config, offline=True)
+            logger.info("%s", yaml.safe_dump(to_dict(config), sort_keys=False))
+            logger.info("%s", budget.report(config))
             return 0
         disable_progress_bar()  # of single files that are read and written
         figures = train(config)
