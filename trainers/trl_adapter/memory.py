@@ -20,8 +20,8 @@ that of keys, ``V`` vocabulary, ``P'`` parameters of the critic::
                   while prompts are read; sharded weights gathered whole
 
 ``total`` is what stays (weights to critic) and the larger of training and generation. It is an upper bound
-in that every prompt is taken to be as long as allowed, and every generation call full; fragmentation and the
-CUDA context are not in it: see :data:`MARGIN`.
+in that every prompt is taken to be as long as allowed, and every generation call full. Not in it: a vision
+tower's activations (its weights are), fragmentation and the CUDA context: see :data:`MARGIN`.
 """
 
 from __future__ import annotations

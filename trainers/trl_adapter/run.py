@@ -193,8 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config, options = command_line("train", DESCRIPTION, arguments)
         if options.dry_run:
             config = check(config, offline=True)
-            logger.info("%s", yaml.safe_dump(to_dict(config), sort_keys=False))
-            logger.info("%s", budget.report(config))
+            memory = "".join(f"# {line}\n" for line in budget.report(config).splitlines())
+            # as comments: what is printed is still the configuration, as a file
+            logger.info("%s%s", yaml.safe_dump(to_dict(config), sort_keys=False), memory)
             return 0
         disable_progress_bar()  # of single files that are read and written
         figures = train(config)
