@@ -141,6 +141,48 @@ def test_checkpointing_is_estimated_close_to_what_is_kept():
     assert found.training < 0.6 * estimate(shape, CPU).training
 
 
+def peak_of_a_step(model, rows: int, vocabulary: int) -> int:
+    """Bytes in use at most during a forward and backward pass, besides weights and gradients."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    ids = torch.randint(0, vocabulary, (rows, PROMPT + REPLY))
+    watched = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=watched, profile_memory=True) as profile:
+        chosen, _ = reply_log_probs(
+            model, ids, torch.ones_like(ids), REPLY, temperature=1.0, entropy=False,
+            entropy_gradient=False,
+        )  # fmt: skip
+        chosen.sum().backward()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    used = most = 0
+    for event in events:
+        used += event.nbytes()
+        most = max(most, used)
+    return most
+
+
+@pytest.mark.parametrize(
+    ("rows", "vocabulary", "rank", "checkpointing"),
+    [(2, 4096, 0, False), (8, 32768, 0, False), (8, 32768, 0, True), (8, 32768, 8, False)],
+)
+def test_the_real_peak_of_a_step_is_close_to_the_estimate(rows, vocabulary, rank, checkpointing):
+    torch.manual_seed(0)
+    config = Qwen2Config(**{**SMALL.to_dict(), "vocab_size": vocabulary})
+    model, shape = Qwen2ForCausalLM(config).train(), shape_of(config)
+    load = replace(
+        CPU, rows=rows, micro_batch_tokens=rows * (PROMPT + REPLY), checkpointing=checkpointing
+    )
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if rank:
+        model = get_peft_model(model, peft_config(LoraConfig(rank=rank)))
+        load = replace(load, adapter=shape.adapter(rank))
+    real, expected = peak_of_a_step(model, rows, vocabulary), estimate(shape, load).training
+    assert 0.95 * real <= expected <= 1.4 * real, expected / real
+
+
 def test_the_cache_of_generation_is_exact():
     from transformers import DynamicCache
 
