@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -73,30 +73,36 @@ def class_of(config: Any) -> Any:
 
 def shape_of(config: Any) -> ModelShape:
     """Counted on the meta device: the real modules, without their numbers."""
+    return _counted(type(config), config.to_json_string(use_diff=False))
+
+
+@lru_cache(maxsize=32)
+def _counted(kind_of_config: Any, text: str) -> ModelShape:
+    config = kind_of_config.from_dict(json.loads(text))
     kind = class_of(config)
     with torch.device("meta"):
         model = kind(config)
     head = model.get_output_embeddings()
     tied = head is None or head.weight is model.get_input_embeddings().weight
-    text = config.get_text_config()
-    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    keys = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    body = config.get_text_config()
+    size = getattr(body, "head_dim", None) or body.hidden_size // body.num_attention_heads
+    keys = getattr(body, "num_key_value_heads", None) or body.num_attention_heads
     return ModelShape(
         kind=kind.__name__,
         parameters=sum(p.numel() for p in model.parameters()),
         head=0 if tied else head.weight.numel(),
-        layers=text.num_hidden_layers,
-        hidden=text.hidden_size,
-        intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-        attention=text.num_attention_heads * size,
+        layers=body.num_hidden_layers,
+        hidden=body.hidden_size,
+        intermediate=getattr(body, "intermediate_size", None) or 4 * body.hidden_size,
+        attention=body.num_attention_heads * size,
         keys=keys * size,
-        heads=text.num_attention_heads,
-        vocabulary=text.vocab_size,
+        heads=body.num_attention_heads,
+        vocabulary=body.vocab_size,
         linears=tuple(
             Linear(name, module.in_features, module.out_features)
             for name, module in model.named_modules()
             if isinstance(module, torch.nn.Linear) and module is not head
         ),
-        context=getattr(text, "max_position_embeddings", None),
+        context=getattr(body, "max_position_embeddings", None),
         vision=sum(p.numel() for name, p in model.named_parameters() if "visual." in name),
     )
