@@ -73,7 +73,8 @@ def class_of(config: Any) -> Any:
 
 def shape_of(config: Any) -> ModelShape:
     """Counted on the meta device: the real modules, without their numbers."""
-    return _counted(type(config), config.to_json_string(use_diff=False))
+    made_of: Any = type(config)
+    return _counted(made_of, config.to_json_string(use_diff=False))
 
 
 @lru_cache(maxsize=32)
