@@ -77,7 +77,7 @@ TRAINERS = {  # part of trainers -> other parts, and outside packages, that it m
     "gigpo": (set(), {"numpy", "rapidfuzz"}),
     "trl_adapter": (
         {"gigpo"},
-        {"accelerate", "datasets", "gymnasium", "matplotlib", "numpy", "peft", "tokenizers", "torch",
+        {"accelerate", "datasets", "gymnasium", "huggingface_hub", "matplotlib", "numpy", "peft", "tokenizers", "torch",
          "transformers", "trl", "yaml"},
     ),
 }  # fmt: skip

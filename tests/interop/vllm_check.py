@@ -135,7 +135,9 @@ def behind_http(folder: Path) -> dict[str, Any]:
     from trainers.trl_adapter.collect import agent_parts
 
     with served(folder, 64) as url:
-        policy = OpenAIChatPolicy("policy", base_url=url, api_key="none", max_tokens=5, temperature=1.0)
+        policy = OpenAIChatPolicy(
+            "policy", base_url=url, api_key="none", max_tokens=5, temperature=1.0
+        )
         parts = agent_parts(config.env.id, config.agent, _NoTokens(), 10**6)
         result = evaluate(
             policy, config.env.id, split="test", episodes=100, num_envs=32, **parts,
@@ -157,7 +159,9 @@ def speed() -> dict[str, Any]:
     folder = smollm2_folder()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     text = "You are in the kitchen. On the table you see a mug, a plate and a spoon. "
-    tasks = [f"Task {i}: put the {thing} away. " for i, thing in enumerate(("mug", "pan", "egg", "cup"))]
+    tasks = [
+        f"Task {i}: put the {thing} away. " for i, thing in enumerate(("mug", "pan", "egg", "cup"))
+    ]
     prompts = [tokenizer.encode(task + text * 30)[:300] for task in tasks for _ in range(8)]
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = torch.tensor(prompts)
