@@ -112,7 +112,8 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
         learning_rate=settings.learning_rate,
         max_grad_norm=settings.max_grad_norm,
         lr_scheduler_type="linear",
-        train_sampling_strategy="group_by_length",  # less padding
+        # batches of equal length would be batches of one kind of situation: measured, half as good
+        train_sampling_strategy="random",
         max_length=None,
         completion_only_loss=True,
         bf16=torch.cuda.is_available() and has_bfloat16(),
