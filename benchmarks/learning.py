@@ -35,7 +35,10 @@ from trainers.trl_adapter.plot import read_metrics
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples" / "cpu"
 ALGORITHMS = ("gigpo", "grpo", "ppo", "dapo", "gspo", "rloo", "reinforce_pp")
-TASKS = {"number_line": "NumberLine, 0 to 5"}
+TASKS = {
+    "number_line": "NumberLine, 0 to 5",
+    "household": "Household: put one thing into its place (ALFWorld, generated toy rooms)",
+}
 MARKS = "<!-- results -->", "<!-- end -->"
 console = Console(stderr=True)
 
@@ -59,7 +62,7 @@ class Job:
 
     @property
     def config(self) -> Path:
-        return EXAMPLES / f"{self.algorithm}.yaml"
+        return EXAMPLES / f"{self.task}.yaml"
 
     @property
     def done(self) -> bool:
@@ -73,7 +76,7 @@ class Job:
 
     def command(self) -> list[str]:
         words = [
-            "trainers.trl_adapter", "--config", str(self.config),
+            "trainers.trl_adapter", "--config", str(self.config), "--algorithm", self.algorithm,
             "--run.seed", str(self.seed), "--model.path", str(self.warm),
             "--warm_start.episodes", "0", "--output_dir", str(self.folder),
         ]  # fmt: skip
