@@ -82,7 +82,7 @@ def build_tiny(
     if isinstance(texts, str):
         raise OptionError("texts must be several texts, got one str; valid: [text]")
     folder = Path(folder)
-    tokenizer = _tokenizer(texts, context)
+    tokenizer = tokenizer_of(texts, context)
     config = _config(tokenizer, hidden_size, layers, heads, context)
     # only the CPU's generator: torch.manual_seed would also seed those of all GPUs
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -136,7 +136,8 @@ def _config(
     )
 
 
-def _tokenizer(texts: Iterable[str], context: int) -> PreTrainedTokenizerFast:
+def tokenizer_of(texts: Iterable[str], context: int) -> PreTrainedTokenizerFast:
+    """The word-level tokenizer of ``texts``; ``context`` is the longest text that a model takes."""
     split = Split(Regex(PIECES), behavior="isolated")
     vocabulary = {token: index for index, token in enumerate(_tokens(texts, split))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNK))
