@@ -240,8 +240,9 @@ def test_pictures_are_counted_in_the_budget(folder, tmp_path):
     size = whole._encoder.size_of(image)
     assert size == TOKENS + 2  # a mark at both ends
     whole.training_step(whole.model, [{"prompt": ""}])
-    lengths = {len(s.prompt.images): len(s.completion.prompt_ids)
-               for s in whole.last_rollout.steps}  # fmt: skip
+    steps = whole.last_rollout.steps
+    lengths = {len(s.prompt.images): len(s.completion.prompt_ids) for s in steps}
+    longest = max(len(s.completion.prompt_ids) for s in steps)
     whole.close()
     assert set(lengths) == {1, 2, 3}
     for limits in ({"agent.max_prompt_tokens": lengths[1] + size}, {"agent.max_images": 1},
@@ -252,6 +253,12 @@ def test_pictures_are_counted_in_the_budget(folder, tmp_path):
         assert {len(s.prompt.images) for s in steps} == {1}, limits
         assert all(s.prompt.omitted == min(s.step, 2) for s in steps)
         trainer.close()
+    # two more for seams; a bound by letters instead of tokens would leave out turns that fit
+    trainer = trainer_of(folder, tmp_path / "just", {"agent.max_prompt_tokens": longest + 2})
+    trainer.training_step(trainer.model, [{"prompt": ""}])
+    assert max(len(s.completion.prompt_ids) for s in trainer.last_rollout.steps) == longest
+    assert not any(s.prompt.omitted for s in trainer.last_rollout.steps)
+    trainer.close()
     trainer = trainer_of(folder, tmp_path / "text", {"agent.history_images": False})
     trainer.training_step(trainer.model, [{"prompt": ""}])
     assert {len(s.prompt.images) for s in trainer.last_rollout.steps} == {1}
