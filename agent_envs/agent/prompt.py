@@ -43,14 +43,14 @@ class Budget:
     Args:
         limit: of the text (and images), in the units of ``count``; None for none.
         count: length of a text.
-        image_size: what one image costs in those units.
+        image_size: what one image costs in those units: a number, or a function of the image.
         max_images: number of images.
         max_pixels: pixels of all images together.
     """
 
     limit: int | None = None
     count: Callable[[str], int] = len
-    image_size: int = 0
+    image_size: int | Callable[[Any], int] = 0
     max_images: int | None = None
     max_pixels: int | None = None
 
@@ -64,8 +64,12 @@ class Budget:
             return False
         if self.limit is None:
             return True
-        text = "".join(part for part in content if isinstance(part, str))
-        return self.count(text) + len(images) * self.image_size <= self.limit
+        # part by part: no token reaches across a picture
+        text = sum(self.count(part) for part in content if isinstance(part, str))
+        return text + sum(map(self._size, images)) <= self.limit
+
+    def _size(self, image: Any) -> int:
+        return self.image_size if isinstance(self.image_size, int) else self.image_size(image)
 
 
 def pixels(image: Any) -> int:
@@ -79,7 +83,7 @@ def budget_of(
     max_prompt_tokens: int | None = None,
     tokenizer: Any = None,
     max_prompt_chars: int | None = None,
-    image_size: int | None = None,
+    image_size: int | Callable[[Any], int] | None = None,
     max_images: int | None = None,
     max_pixels: int | None = None,
 ) -> Budget | None:
@@ -90,20 +94,22 @@ def budget_of(
         max_prompt_chars: without a tokenizer.
         image_size, max_images, max_pixels: see :class:`Budget`.
     """
-    tokens, chars, size, images, dots = (
+    tokens, chars, images, dots = (
         None if value is None else positive(name, value)
         for name, value in (
             ("max_prompt_tokens", max_prompt_tokens), ("max_prompt_chars", max_prompt_chars),
-            ("image_size", image_size), ("max_images", max_images), ("max_pixels", max_pixels),
+            ("max_images", max_images), ("max_pixels", max_pixels),
         )
     )  # fmt: skip
+    if isinstance(image_size, int):
+        positive("image_size", image_size)
     if tokens is not None and tokenizer is None:
         raise OptionError("max_prompt_tokens needs a tokenizer (or use max_prompt_chars)")
     if tokens is None and chars is None and images is None and dots is None:
         return None
     encode = getattr(tokenizer, "encode", tokenizer)
     count = len if tokens is None else lambda text: len(encode(text))
-    return Budget(chars if tokens is None else tokens, count, size or 0, images, dots)
+    return Budget(chars if tokens is None else tokens, count, image_size or 0, images, dots)
 
 
 def observation_parts(observation: Obs) -> str | Parts:

@@ -109,8 +109,9 @@ def _content_text(content: Any) -> str:
 class Completion:
     """A policy's answer. ``error``: the call failed; it closes that replica only.
 
-    ``prompt_ids``, ``token_ids`` and ``logprobs`` are the policy's own tokenisation, kept for
-    training; ``finish_reason`` "length" marks a reply cut at the token limit.
+    ``prompt_ids``, ``token_ids`` and ``logprobs`` are the policy's own tokenisation, and ``pictures`` its
+    own form of the prompt's images, kept for training; ``finish_reason`` "length" marks a reply cut at
+    the token limit.
     """
 
     text: str
@@ -119,6 +120,7 @@ class Completion:
     logprobs: Sequence[float] | None = None
     finish_reason: str | None = None
     error: str | None = None
+    pictures: Sequence[Any] = ()
 
 
 @record

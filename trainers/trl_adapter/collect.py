@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -42,11 +43,16 @@ def profile_of(env_id: str) -> Profile:
 
 
 def agent_parts(
-    env_id: str, agent: AgentConfig, tokenizer: Any, max_prompt_tokens: int
+    env_id: str,
+    agent: AgentConfig,
+    tokenizer: Any,
+    max_prompt_tokens: int,
+    image_size: Callable[[Any], int] | None = None,
 ) -> dict[str, Any]:
     """Prompt builder, memory and parser for :class:`AgentGroup` and ``evaluate``.
 
     ``max_prompt_tokens`` counts the whole prompt; what the chat template adds is taken off here.
+    ``image_size``: what a picture costs in tokens.
     """
     profile = profile_of(env_id)
     spec = profile.prompt if agent.prompt is None else PromptSpec(**agent.prompt)
@@ -55,9 +61,17 @@ def agent_parts(
         empty.insert(0, {"role": "system", "content": ""})
     (frame,) = encode_chats(tokenizer, [empty], agent.chat_template_kwargs)
     limit = max(1, max_prompt_tokens - len(frame) - 2)  # 2: tokens may join at the seams
+    # beside pictures a bound of a text's tokens is not enough
+    exact = partial(tokenizer.encode, add_special_tokens=False)
     return {
         "prompt": TemplatePrompt(
-            spec, max_prompt_tokens=limit, tokenizer=TextLength(tokenizer, limit)
+            spec,
+            max_prompt_tokens=limit,
+            history_images=agent.history_images,
+            tokenizer=exact if image_size else TextLength(tokenizer, limit),
+            image_size=image_size,
+            max_images=agent.max_images,
+            max_pixels=agent.max_pixels,
         ),
         "memory": memory_of(_spec(agent.memory, profile.memory)),
         "parser": parser_of(_spec(agent.parser, profile.parser)),

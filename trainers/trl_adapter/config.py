@@ -64,6 +64,11 @@ class AgentConfig:
     max_prompt_tokens: int | None = option(
         None, "longer prompts lose their oldest turns, whole; none: what the context leaves"
     )
+    history_images: bool = option(True, "show the pictures of past turns too, or only their text")
+    max_images: int | None = option(
+        None, "pictures in a prompt; with more, the oldest turns go, whole; none: as many as fit"
+    )
+    max_pixels: int | None = option(None, "pixels of all pictures of a prompt together")
     on_length: str = option(
         "invalid", "a reply cut at the token limit without an action: invalid or truncate"
     )
@@ -77,7 +82,8 @@ class ModelConfig:
 
     path: str = option(
         "tiny",
-        "a folder or hub id of a Hugging Face model or PEFT adapter, `smollm2`, or `tiny` (built here)",
+        "a folder or hub id of a Hugging Face model or PEFT adapter, `smollm2`, or built here: `tiny`, or "
+        "`tiny_vl`, which reads pictures",
     )
     dtype: str = option(
         "auto",
@@ -89,9 +95,11 @@ class ModelConfig:
     gradient_checkpointing: bool = option(
         False, "compute activations twice instead of keeping them: less memory, a third slower"
     )
-    hidden_size: int = option(128, "of `tiny`")
-    layers: int = option(3, "of `tiny`")
-    context: int = option(1024, "of `tiny`: longest prompt and reply together, in tokens")
+    hidden_size: int = option(128, "of `tiny` and `tiny_vl`")
+    layers: int = option(3, "of `tiny` and `tiny_vl`")
+    context: int = option(
+        1024, "of `tiny` and `tiny_vl`: longest prompt and reply together, in tokens"
+    )
 
     def __post_init__(self) -> None:
         one_of("model.dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))

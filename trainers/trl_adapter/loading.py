@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from agent_envs.core.errors import MissingExtra, OptionError
 from trainers.trl_adapter.config import LoraConfig, ModelConfig
+from trainers.trl_adapter.vision import is_vision
 
 ADAPTER = "adapter_config.json"
 _KERNELS = {  # attention implementation -> the package that it comes from
@@ -106,7 +107,11 @@ def load_causal(folder: str | Path, model: ModelConfig, lora: LoraConfig) -> Any
         return AutoPeftModelForCausalLM.from_pretrained(folder, is_trainable=True, **options)
     if lora.rank:
         check_targets(folder, lora)
-    return AutoModelForCausalLM.from_pretrained(folder, **options)
+    return _kind(AutoConfig.from_pretrained(folder)).from_pretrained(folder, **options)
+
+
+def _kind(config: Any) -> Any:
+    return AutoModelForImageTextToText if is_vision(config) else AutoModelForCausalLM
 
 
 def _quantization(name: str) -> Any:
@@ -142,7 +147,7 @@ def check_targets(folder: str | Path, lora: LoraConfig) -> None:
     """OptionError where ``lora.targets`` names no module of the model; reads the configuration only."""
     config = AutoConfig.from_pretrained(folder)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = _kind(config).from_config(config)
     linear = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)]
     names = sorted({name.rpartition(".")[2] for name in linear} - {"lm_head"})
     for target in lora.targets:

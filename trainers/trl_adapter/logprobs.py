@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,14 +19,17 @@ def reply_log_probs(
     temperature: float,
     entropy: bool,
     entropy_gradient: bool,
+    pictures: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """(log pi of the last ``keep`` tokens, entropy there or None), each (B, keep) float32.
 
     TRL's fused head scores every position; only replies matter, and on a CPU the prompt's share of the
     vocabulary's logits is most of the work (TRL_DESIGN section 8). Where no entropy bonus is paid, the
-    entropy carries no gradient.
+    entropy carries no gradient. ``pictures``: further arguments of the model.
     """
-    output = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=keep + 1)
+    output = model(
+        input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=keep + 1, **(pictures or {})
+    )  # fmt: skip
     logits = output.logits[:, -keep - 1 : -1].float() / temperature
     log_probs = logits.log_softmax(-1)
     chosen = log_probs.gather(-1, input_ids[:, -keep:, None]).squeeze(-1)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from trainers.trl_adapter.vision import FIELDS, pictures_of_rows
+
 _ROWS, _TOKENS, _ONE = "rows", "tokens", "one"
 SCALES = {  # loss type of TRL -> what its mean per micro-batch runs over
     "grpo": _ROWS, "sapo": _ROWS, "luspo": _ROWS, "dr_grpo": _ROWS,
@@ -72,7 +74,9 @@ def take(batch: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
         if torch.is_tensor(value) and value.dim() and len(value) == size
         else value
         for name, value in batch.items()
+        if name not in FIELDS
     }
+    part.update(pictures_of_rows(batch, rows))
     prompt = int(part["prompt_mask"].sum(1).max())
     reply = max(1, int(part["length"].max()))
     columns = batch["completion_mask"].shape[1]
@@ -81,4 +85,8 @@ def take(batch: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
             part[name] = value[:, value.shape[1] - prompt :]
         elif torch.is_tensor(value) and value.dim() == 2 and value.shape[1] == columns:
             part[name] = value[:, :reply]
+    if "pixel_values" in part:
+        begin = batch["prompt_mask"].shape[1]
+        kinds = batch["mm_token_type_ids"][rows]
+        part["mm_token_type_ids"] = kinds[:, begin - prompt : begin + reply]
     return part

@@ -16,12 +16,13 @@ from transformers import AutoConfig, AutoTokenizer
 from agent_envs.agent import ExpertPolicy, Prompt, RandomPolicy, Rollout, View
 from agent_envs.core import OptionError
 from agent_envs.core.seeding import keyed_seed
-from trainers.trl_adapter import smollm2
+from trainers.trl_adapter import smollm2, tiny_vl
 from trainers.trl_adapter.checkpoint import staged
 from trainers.trl_adapter.collect import agent_parts, make_agent, profile_of
 from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.loading import ADAPTER, check_loading, check_targets, is_adapter
 from trainers.trl_adapter.tiny import HEADS, build_tiny, check_sizes
+from trainers.trl_adapter.vision import check_pictures, check_vision, is_vision, load_processor
 
 logger = logging.getLogger("trainers.trl_adapter")
 
@@ -65,8 +66,15 @@ def check_model(config: TrainConfig) -> int:
     if model.path == smollm2.NAME:
         smollm2.check_smollm2()
         return check_context(config, smollm2.CONTEXT)
+    if model.path == tiny_vl.NAME:
+        check_vision(config)
+        tiny_vl.check_vision_sizes(model.hidden_size, model.layers, model.context)
+        return check_context(config, model.context)
     if model.path != "tiny":
         folder = model_folder(config, Path())
+        if is_vision(configuration(folder)):
+            check_vision(config)
+            load_processor(folder, configuration(folder))
         found = check_context(config, context_of(configuration(folder)))
         if config.lora.rank and not is_adapter(folder):
             check_targets(folder, config.lora)
@@ -78,20 +86,33 @@ def check_model(config: TrainConfig) -> int:
 def check_environment(config: TrainConfig, max_prompt_tokens: int) -> None:
     """Make the environment once, with its prompts, memory and parser; their errors are for the user."""
     parts = agent_parts(config.env.id, config.agent, _Letters(), max_prompt_tokens)
-    make_agent(config.env, 1, 1, parts).close()
+    agent = make_agent(config.env, 1, 1, parts)
+    try:
+        space = agent.group.single_observation_space
+        check_pictures(space, reads_pictures(config), config.model.path)
+    finally:
+        agent.close()
+
+
+def reads_pictures(config: TrainConfig) -> bool:
+    """Is the policy a vision-language model."""
+    if config.model.path in ("tiny", tiny_vl.NAME, smollm2.NAME):
+        return config.model.path == tiny_vl.NAME
+    return is_vision(configuration(model_folder(config, Path())))
 
 
 def model_folder(config: TrainConfig, run: Path) -> Path:
-    """The folder with the policy's weights; ``tiny`` is built inside the run's folder.
+    """The folder with the policy's weights; ``tiny`` and ``tiny_vl`` are built inside the run's folder.
 
     Raises:
         OptionError: the path is no model folder.
     """
-    if config.model.path == "tiny":
-        folder = run / "tiny"
+    if config.model.path in ("tiny", tiny_vl.NAME):
+        folder = run / config.model.path
+        build = build_tiny if config.model.path == "tiny" else tiny_vl.build_tiny_vl
         if not (folder / "config.json").is_file():
             with staged(run, folder.name) as staging:
-                build_tiny(
+                build(
                     vocabulary_texts(config), staging / folder.name,
                     hidden_size=config.model.hidden_size, layers=config.model.layers,
                     context=config.model.context, seed=config.run.seed,

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent_envs.agent import Completion, Prompt
 
-Generate = Callable[[list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]
+Generate = Callable[..., tuple[list[list[int]], list[list[float]] | None]]
 """Token ids of prompts -> (ids of replies, their log-probabilities or None)."""
+
+
+class Encoded(NamedTuple):
+    """A prompt as the model reads it; ``error``: it cannot be read, which closes its replica."""
+
+    ids: list[int]
+    pictures: tuple[Any, ...] = ()
+    error: str | None = None
 
 
 class ModelPolicy:
@@ -43,39 +51,47 @@ class ModelPolicy:
 
     def act(self, prompts: Sequence[Prompt]) -> list[Completion]:
         encoded = self.encode(prompts)
-        answers = [self._too_long(ids) for ids in encoded]
+        answers = [self._refused(prompt) for prompt in encoded]
         asked = [i for i, answer in enumerate(answers) if answer is None]
         for start in range(0, len(asked), self._rows):
             chunk = asked[start : start + self._rows]
-            replies, logprobs = self._generate([encoded[i] for i in chunk])
+            replies, logprobs = self._sample([encoded[i] for i in chunk])
             for place, i in enumerate(chunk):
                 answers[i] = self._completion(
                     encoded[i], replies[place], None if logprobs is None else logprobs[place]
                 )
         return [answer for answer in answers if answer is not None]
 
-    def encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
+    def encode(self, prompts: Sequence[Prompt]) -> list[Encoded]:
         """Token ids of each prompt's messages, ready for a reply."""
         if not prompts:
             return []
-        return encode_chats(self._tokenizer, [p.messages for p in prompts], self._template)
+        chats = [prompt.messages for prompt in prompts]
+        return [Encoded(ids) for ids in encode_chats(self._tokenizer, chats, self._template)]
 
-    def _too_long(self, ids: list[int]) -> Completion | None:
-        if len(ids) <= self._max_prompt:
+    def _sample(self, asked: Sequence[Encoded]) -> Any:
+        return self._generate([prompt.ids for prompt in asked])
+
+    def _refused(self, prompt: Encoded) -> Completion | None:
+        ids, error = prompt.ids, prompt.error
+        if error is None and len(ids) <= self._max_prompt:
             return None
-        error = f"the prompt has {len(ids)} tokens, more than the {self._max_prompt} that fit"
+        error = (
+            error or f"the prompt has {len(ids)} tokens, more than the {self._max_prompt} that fit"
+        )
         return Completion("", prompt_ids=ids, token_ids=(), error=error)
 
     def _completion(
-        self, prompt_ids: list[int], ids: list[int], logprobs: list[float] | None
+        self, prompt: Encoded, ids: list[int], logprobs: list[float] | None
     ) -> Completion:
         ended = bool(ids) and ids[-1] in self._eos
         self.completion_tokens += len(ids)
         return Completion(
             self._tokenizer.decode(ids, skip_special_tokens=True),
-            prompt_ids=prompt_ids,
+            prompt_ids=prompt.ids,
             token_ids=ids,
             logprobs=logprobs,
+            pictures=prompt.pictures,
             finish_reason="stop" if ended or len(ids) < self._max_completion else "length",
         )
 

@@ -18,9 +18,9 @@ class Samples:
     """Columns over B step samples, one per decision; a trajectory's samples stand in time order.
 
     ``prompt_ids`` and ``completion_ids`` are the very ids that the model saw and sampled; nothing is
-    tokenised again. ``reward`` is float32, NaN in trajectories that failed (an error of the environment or
-    of the policy). ``active`` is False for samples that must not move the policy: failed ones, empty
-    replies, and whatever the collector leaves out.
+    tokenised again. ``pictures`` are those of each prompt, as the model saw them. ``reward`` is float32,
+    NaN in trajectories that failed (an error of the environment or of the policy). ``active`` is False for
+    samples that must not move the policy: failed ones, empty replies, and whatever the collector leaves out.
     """
 
     prompt_ids: Sequence[Sequence[int]]
@@ -35,6 +35,7 @@ class Samples:
     active: Flags
     logprobs: Sequence[Sequence[float]] | None = None
     """The sampler's own log-probabilities of ``completion_ids``, where the back end gives them."""
+    pictures: Sequence[Sequence[Any]] = ()
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -60,6 +61,7 @@ def samples_of(steps: Sequence[Step], failed_trajectories: set[int]) -> Samples:
         cut=np.array([row.completion.finish_reason == "length" for row in rows], np.bool_),
         active=filled & ~failed,
         logprobs=_logprobs(rows),
+        pictures=[row.completion.pictures for row in rows],
     )
 
 
@@ -128,7 +130,10 @@ def padded(
 
 def to_device(tensors: Mapping[str, torch.Tensor], device: Any) -> Tensors:
     """The tensors on ``device``."""
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
+    return {
+        name: value.to(device) if torch.is_tensor(value) else value
+        for name, value in tensors.items()
+    }
 
 
 Reduce = Callable[[Floats], Floats]

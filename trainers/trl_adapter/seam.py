@@ -163,16 +163,24 @@ def check_extra(extra: dict[str, Any]) -> None:
 
 
 def generate_single_turn(
-    trainer: GRPOTrainer, prompt_ids: list[list[int]]
+    trainer: GRPOTrainer, prompt_ids: list[list[int]], fields: dict[str, Any] | None = None
 ) -> tuple[list[list[int]], list[list[float]] | None]:
     """TRL's sampler on token ids: ids of the replies, log-probabilities where the back end has them.
 
-    ``num_generations=1``: vLLM's server mode would otherwise keep every n-th prompt only.
+    ``fields``: pictures under the model's names; lists of lists are per token. ``num_generations=1``: vLLM's
+    server mode would otherwise keep every n-th prompt only.
     """
     parameters = inspect.signature(trainer._generate_single_turn).parameters
     extra = {"num_generations": 1} if "num_generations" in parameters else {}
-    ids, logprobs = trainer._generate_single_turn(prompt_ids, None, {}, **extra)
+    ids, logprobs = trainer._generate_single_turn(prompt_ids, None, fields or {}, **extra)
     return [list(row) for row in ids], logprobs
+
+
+def suppress(args: GRPOConfig, ids: list[int]) -> None:
+    """Keep ``ids`` out of sampled replies, beside those that ``trl.generation_kwargs`` keeps out."""
+    given = dict(args.generation_kwargs or {})
+    given["suppress_tokens"] = sorted({*given.get("suppress_tokens", ()), *ids})
+    args.generation_kwargs = given
 
 
 @contextmanager

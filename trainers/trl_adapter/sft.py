@@ -152,7 +152,7 @@ def starting_model(
     """
     with PartialState().main_process_first():
         if fresh and seam.main_process():
-            for name in ("tiny", "warm"):
+            for name in ("tiny", "tiny_vl", "warm"):
                 shutil.rmtree(run / name, ignore_errors=True)
         folder = model_folder(config, run)
     if not config.warm_start.episodes:

@@ -82,7 +82,7 @@ def build_tiny(
     if isinstance(texts, str):
         raise OptionError("texts must be several texts, got one str; valid: [text]")
     folder = Path(folder)
-    tokenizer = _tokenizer(texts, context)
+    tokenizer = tokenizer_of(texts, context)
     config = _config(tokenizer, hidden_size, layers, heads, context)
     # only the CPU's generator: torch.manual_seed would also seed those of all GPUs
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -129,7 +129,7 @@ def _config(
         head_dim=hidden_size // heads,
         max_position_embeddings=context,
         tie_word_embeddings=True,
-        # the usual 0.02 suits widths of thousands; so narrow a model learned to copy three times slower with it
+        # the usual 0.02 suits widths of thousands; so narrow a model learned to copy three times slower
         initializer_range=hidden_size**-0.5,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -138,7 +138,8 @@ def _config(
     )
 
 
-def _tokenizer(texts: Iterable[str], context: int) -> PreTrainedTokenizerFast:
+def tokenizer_of(texts: Iterable[str], context: int) -> PreTrainedTokenizerFast:
+    """The word-level tokenizer of ``texts``; ``context`` is the longest text that a model takes."""
     split = Split(Regex(PIECES), behavior="isolated")
     vocabulary = {token: index for index, token in enumerate(_tokens(texts, split))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNK))

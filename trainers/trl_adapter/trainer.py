@@ -30,7 +30,7 @@ from agent_envs.core.seeding import keyed_seed
 from agent_envs.evaluation import Evaluation
 from trainers.gigpo.columns import Floats
 from trainers.trl_adapter import checkpoint as saving
-from trainers.trl_adapter import microbatch, seam
+from trainers.trl_adapter import microbatch, seam, vision
 from trainers.trl_adapter.collect import Collector, agent_parts, make_agent
 from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.correction import importance_ratio
@@ -85,7 +85,11 @@ class StepwiseTrainer(GRPOTrainer):
         folder = str(model if isinstance(model, str | Path) else model.config.name_or_path)
         if isinstance(model, str | Path):
             model = load_causal(folder, config.model, config.lora)
-        tokenizer = tokenizer or AutoTokenizer.from_pretrained(folder, padding_side="left")
+        processing = tokenizer or _processing(folder, model.config)
+        tokenizer = getattr(processing, "tokenizer", processing)
+        self._sees = processing is not tokenizer
+        if self._sees:
+            vision.check_vision(config)
         if count_parameters(model, trainable=True) == 0:
             raise OptionError(f"{folder}: no parameter of the model is trainable")
         self._max_prompt = check_context(config, context_of(model.config))
@@ -96,6 +100,8 @@ class StepwiseTrainer(GRPOTrainer):
                 f"rollout.groups ({config.rollout.groups}) must be a multiple of the number of "
                 f"processes ({args.world_size}), so that no group is torn apart"
             )
+        if self._sees:
+            seam.suppress(args, vision.never_sampled(model.config))
         rows = args.per_device_train_batch_size * args.steps_per_generation * args.world_size // 2
         super().__init__(
             model=model,
@@ -103,7 +109,7 @@ class StepwiseTrainer(GRPOTrainer):
             args=args,
             train_dataset=Dataset.from_dict({"prompt": [""] * (rows * config.run.updates)}),
             eval_dataset=Dataset.from_dict({"prompt": [""]}),
-            processing_class=tokenizer,
+            processing_class=processing,
             callbacks=callbacks,
             peft_config=peft_config(config.lora),
         )
@@ -118,16 +124,11 @@ class StepwiseTrainer(GRPOTrainer):
         self.on_turn = on_turn
         world = self.accelerator.num_processes
         self.critic = self._make_critic(folder) if self.preset.critic else None
-        self.policy = ModelPolicy(
-            tokenizer,
-            lambda ids: seam.generate_single_turn(self, ids),
-            max_prompt_tokens=self._max_prompt,
-            max_completion_tokens=config.rollout.max_completion_tokens,
-            eos_ids=self.eos_token_ids,
-            rows=config.rollout.rows_per_generation,
-            template=config.agent.chat_template_kwargs,
-        )
-        self._parts = agent_parts(config.env.id, config.agent, tokenizer, self._max_prompt)
+        self.policy = self._make_policy(processing, tokenizer)
+        self._parts = agent_parts(
+            config.env.id, config.agent, tokenizer, self._max_prompt,
+            self._encoder.size_of if self._encoder else None,
+        )  # fmt: skip
         groups = config.rollout.groups // world
         self.collector = Collector(
             make_agent(config.env, groups, config.rollout.group_size, self._parts),
@@ -138,6 +139,28 @@ class StepwiseTrainer(GRPOTrainer):
             first_group=groups * self.accelerator.process_index,
             reduce=self._sum,
         )
+        space = self.collector.agent.group.single_observation_space
+        vision.check_pictures(space, self._sees, folder)
+
+    def _make_policy(self, processing: Any, tokenizer: Any) -> ModelPolicy:
+        template = self.config.agent.chat_template_kwargs
+        options: dict[str, Any] = {
+            "max_prompt_tokens": self._max_prompt,
+            "max_completion_tokens": self.config.rollout.max_completion_tokens,
+            "eos_ids": self.eos_token_ids,
+            "rows": self.config.rollout.rows_per_generation,
+            "template": template,
+        }
+
+        def generate(*asked: Any) -> Any:
+            return seam.generate_single_turn(self, *asked)
+
+        self._encoder: vision.PictureEncoder | None = None
+        if not self._sees:
+            return ModelPolicy(tokenizer, generate, **options)
+        image_id = self.model.config.image_token_id
+        self._encoder = vision.PictureEncoder(processing, image_id, template)
+        return vision.PicturePolicy(self._encoder, tokenizer, generate, **options)
 
     def _make_critic(self, folder: str) -> Critic:
         config, world = self.config.critic, self.accelerator.num_processes
@@ -199,7 +222,11 @@ class StepwiseTrainer(GRPOTrainer):
         if self.config.loss.mask_truncated:
             active = active & ~samples.cut
         rows = max(-(-most // mini), 1) * mini
-        return token_tensors(samples, rows, int(self._tokenizer.pad_token_id), active)
+        tensors = token_tensors(samples, rows, int(self._tokenizer.pad_token_id), active)
+        if self._encoder is not None:
+            image_id = self._encoder.image_id
+            tensors.update(vision.picture_tensors(samples.pictures, tensors, image_id))
+        return tensors
 
     def _estimate(self, batch: Tensors, samples: Samples) -> Estimate:
         """Log-probabilities and values where they are needed, then the algorithm's advantages."""
@@ -293,8 +320,9 @@ class StepwiseTrainer(GRPOTrainer):
             ids = torch.cat([part["prompt_ids"], part["completion_ids"]], 1)
             mask = torch.cat([part["prompt_mask"], part["completion_mask"]], 1)
             log_probs: Tensor = self._get_per_token_logps_and_entropies(
-                model or self.model, ids, mask, part["completion_ids"].shape[1]
-            )[0]
+                model or self.model, ids, mask, part["completion_ids"].shape[1],
+                **vision.fields_of(part),
+            )[0]  # fmt: skip
             return log_probs
 
         with self._evaluation_mode():
@@ -337,7 +365,9 @@ class StepwiseTrainer(GRPOTrainer):
         compute_entropy: bool = False, **kwargs: Any,
     ) -> Any:  # fmt: skip
         if self.accelerator.device.type != "cpu" or any(
-            v is not None and v is not False for v in kwargs.values()
+            value is not None and value is not False
+            for name, value in kwargs.items()
+            if name not in vision.FIELDS
         ):
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep,
@@ -346,6 +376,7 @@ class StepwiseTrainer(GRPOTrainer):
         scored = reply_log_probs(
             model, input_ids, attention_mask, logits_to_keep, temperature=self.temperature,
             entropy=compute_entropy, entropy_gradient=self._entropy_bonus_enabled,
+            pictures={n: kwargs[n] for n in vision.FORWARD if kwargs.get(n) is not None},
         )  # fmt: skip
         return *scored, None
 
@@ -544,6 +575,12 @@ class StepwiseTrainer(GRPOTrainer):
     def close(self) -> None:
         """End the group env."""
         self.collector.agent.close()
+
+
+def _processing(folder: str, model_config: Any) -> Any:
+    if vision.is_vision(model_config):
+        return vision.load_processor(folder, model_config)
+    return AutoTokenizer.from_pretrained(folder, padding_side="left")
 
 
 def _no_reward(completions: Any, **_: Any) -> list[float]:
