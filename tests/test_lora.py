@@ -50,7 +50,9 @@ def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> 
 
 @pytest.mark.parametrize("algorithm", ["gigpo", "gspo", "reinforce_pp"])
 def test_the_adapter_learns_and_the_base_stays(folder, tmp_path, algorithm):
-    trainer = make_trainer(folder, toy_config({**LORA, "algorithm": algorithm}), tmp_path)
+    trainer = make_trainer(
+        folder, toy_config({**LORA, "algorithm": algorithm, "run.updates": 6}), tmp_path
+    )
     base, adapter = split_weights(trainer)
     trainer.train()
     base_after, adapter_after = split_weights(trainer)

@@ -21,6 +21,7 @@ from trainers.trl_adapter.checkpoint import staged
 from trainers.trl_adapter.collect import agent_parts, make_agent, profile_of
 from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.loading import ADAPTER, check_loading, check_targets, is_adapter
+from trainers.trl_adapter.shapes import configuration_of
 from trainers.trl_adapter.tiny import HEADS, build_tiny, check_sizes
 from trainers.trl_adapter.vision import check_pictures, check_vision, is_vision, load_processor
 
@@ -98,7 +99,9 @@ def reads_pictures(config: TrainConfig) -> bool:
     """Is the policy a vision-language model."""
     if config.model.path in ("tiny", tiny_vl.NAME, smollm2.NAME):
         return config.model.path == tiny_vl.NAME
-    return is_vision(configuration(model_folder(config, Path())))
+    if is_adapter(config.model.path):
+        return is_vision(configuration(config.model.path))
+    return is_vision(configuration_of(config.model.path))  # a hub's model need not be here yet
 
 
 def model_folder(config: TrainConfig, run: Path) -> Path:
