@@ -35,10 +35,7 @@ from trainers.trl_adapter.plot import read_metrics
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples" / "cpu"
 ALGORITHMS = ("gigpo", "grpo", "ppo", "dapo", "gspo", "rloo", "reinforce_pp")
-TASKS = {
-    "number_line": "NumberLine, 0 to 5",
-    "household": "Household: put one thing into its place (ALFWorld, generated toy rooms)",
-}
+TASKS = {"number_line": "NumberLine, 0 to 5"}
 MARKS = "<!-- results -->", "<!-- end -->"
 console = Console(stderr=True)
 
