@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra `train`")
 torch = pytest.importorskip("torch")
 
-from tests.training import gradient, make_trainer, relative, tiny_folder, toy_config
+from tests.training import gradient, guessing_folder, make_trainer, relative, toy_config
 
 LOSSES = ["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_folder(tmp_path_factory.mktemp("tiny"))
+    return guessing_folder(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)
@@ -70,7 +70,9 @@ def plain_gradient(trainer, batch, loss_type, coef):
      ("reinforce_pp", "dapo"), ("ppo", "dapo"), ("dapo", "dapo")],
 )  # fmt: skip
 def test_gradient_is_the_plain_policy_gradient(folder, tmp_path, algorithm, loss_type):
-    config = toy_config({"loss.entropy_coef": 0.1, "optim.micro_batch_tokens": 200})
+    # groups enough that DAPO keeps one
+    settings = {"loss.entropy_coef": 0.1, "optim.micro_batch_tokens": 200, "rollout.groups": 8}
+    config = toy_config(settings)
     trainer = make_trainer(folder, replace(config, algorithm=algorithm), tmp_path)
     found = gradient(trainer)
     batch = trainer._buffered_inputs[0]
