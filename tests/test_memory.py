@@ -14,6 +14,7 @@ from peft import get_peft_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from agent_envs.core import OptionError
+from tests.conftest import ROOT
 from tests.training import toy_config
 from trainers.trl_adapter import budget, run
 from trainers.trl_adapter.budget import Machine, gpus, needed
@@ -265,6 +266,13 @@ def test_a_dry_run_only_warns(monkeypatch, caplog):
     assert "Qwen2ForCausalLM" in caplog.text
     assert "warning: the run needs" in caplog.text
     assert "8 x 80-GB GPU, zero3" in caplog.text
+
+
+@pytest.mark.parametrize("example", ["gigpo", "pictures"])
+def test_a_dry_run_writes_nothing(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run.main(["--dry-run", "--config", str(ROOT / f"examples/cpu/{example}.yaml")]) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_model_is_named_with_the_known_ones():

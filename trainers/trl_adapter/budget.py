@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,16 @@ from trainers.trl_adapter.loading import (
     is_adapter,
 )
 from trainers.trl_adapter.memory import GB, SHARDINGS, Estimate, Load, ModelShape, estimate
-from trainers.trl_adapter.models import check_context, check_model, configuration, model_folder
+from trainers.trl_adapter.models import (
+    BUILT_HERE,
+    check_context,
+    check_model,
+    configuration,
+    is_hub_id,
+    model_folder,
+)
 from trainers.trl_adapter.presets import preset_of
-from trainers.trl_adapter.shapes import configuration_of, shape_of
+from trainers.trl_adapter.shapes import shape_of
 
 GPU_BYTES = 80e9  # what the tables are about
 _QUANTIZED = {"4bit": 0.55, "8bit": 1.05}  # bytes of a weight with its scales
@@ -92,28 +98,19 @@ def _sharding(state: Any) -> str:
 
 
 def model_shape(config: TrainConfig) -> ModelShape | None:
-    """Of the run's model, without its weights; None for `tiny`, which fits anywhere.
+    """Of the run's model, without its weights; None for those built here, which fit anywhere.
 
     Raises:
         OptionError: neither this machine, the table nor the hub knows the model.
     """
     path = config.model.path
-    if path == "tiny":
+    if path in BUILT_HERE:
         return None
     if path == smollm2.NAME:
         return _smollm2_shape()
-    if not _is_hub_id(path):
+    if not is_hub_id(path):
         model_folder(config, Path())  # its error for a path that is no model
-    return shape_of(configuration_for(path))
-
-
-def configuration_for(path: str) -> Any:
-    """The configuration of a folder, an adapter's folder or a hub id."""
-    return configuration_of(path) if _is_hub_id(path) else configuration(path)
-
-
-def _is_hub_id(path: str) -> bool:
-    return not Path(path).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", path) is not None
+    return shape_of(configuration(path))
 
 
 def _smollm2_shape() -> ModelShape:
@@ -136,10 +133,10 @@ def check_offline(config: TrainConfig) -> int:
     Returns the longest prompt in tokens.
     """
     path = config.model.path
-    if not _is_hub_id(path):
+    if not is_hub_id(path):
         return check_model(config)
     check_loading(config.model, config.lora)
-    shape = shape_of(configuration_of(path))
+    shape = shape_of(configuration(path))
     for target in config.lora.targets if config.lora.rank else ():
         if not shape.adapter(1, [target]):
             names = sorted({x.name.rpartition(".")[2] for x in shape.linears})

@@ -29,6 +29,7 @@ logger = logging.getLogger("trainers.trl_adapter")
 
 _VOCABULARY, _EXPERT, _NOISE = 0x70CA, 0xE5E4, 0x2015E
 _TASKS_FOR_WORDS = 256
+BUILT_HERE = {"tiny": build_tiny, tiny_vl.NAME: tiny_vl.build_tiny_vl}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _NOT_NEEDED = ["*.bin", "*.pth", "*.onnx", "*.gguf", "*.msgpack", "*.h5", "original/*"]
 
@@ -73,10 +74,11 @@ def check_model(config: TrainConfig) -> int:
         return check_context(config, model.context)
     if model.path != "tiny":
         folder = model_folder(config, Path())
-        if is_vision(configuration(folder)):
+        described = configuration(folder)
+        if is_vision(described):
             check_vision(config)
-            load_processor(folder, configuration(folder))
-        found = check_context(config, context_of(configuration(folder)))
+            load_processor(folder, described)
+        found = check_context(config, context_of(described))
         if config.lora.rank and not is_adapter(folder):
             check_targets(folder, config.lora)
         return found
@@ -97,11 +99,9 @@ def check_environment(config: TrainConfig, max_prompt_tokens: int) -> None:
 
 def reads_pictures(config: TrainConfig) -> bool:
     """Is the policy a vision-language model."""
-    if config.model.path in ("tiny", tiny_vl.NAME, smollm2.NAME):
+    if config.model.path in (*BUILT_HERE, smollm2.NAME):
         return config.model.path == tiny_vl.NAME
-    if is_adapter(config.model.path):
-        return is_vision(configuration(config.model.path))
-    return is_vision(configuration_of(config.model.path))  # a hub's model need not be here yet
+    return is_vision(configuration(config.model.path))
 
 
 def model_folder(config: TrainConfig, run: Path) -> Path:
@@ -110,9 +110,8 @@ def model_folder(config: TrainConfig, run: Path) -> Path:
     Raises:
         OptionError: the path is no model folder.
     """
-    if config.model.path in ("tiny", tiny_vl.NAME):
+    if build := BUILT_HERE.get(config.model.path):
         folder = run / config.model.path
-        build = build_tiny if config.model.path == "tiny" else tiny_vl.build_tiny_vl
         if not (folder / "config.json").is_file():
             with staged(run, folder.name) as staging:
                 build(
@@ -126,7 +125,7 @@ def model_folder(config: TrainConfig, run: Path) -> Path:
     folder = Path(config.model.path)
     if (folder / "config.json").is_file() or is_adapter(folder):
         return folder
-    if not folder.exists() and _HUB_ID.fullmatch(config.model.path):
+    if is_hub_id(config.model.path):
         return _download(config.model.path)
     raise OptionError(
         f"model.path {config.model.path!r} is no folder with a Hugging Face model (no "
@@ -146,12 +145,21 @@ def _download(name: str) -> Path:
         ) from error
 
 
-def configuration(folder: str | Path) -> Any:
-    """A model folder's configuration; an adapter's folder has that of the model below it."""
-    if is_adapter(folder):
-        text = (Path(folder) / ADAPTER).read_text(encoding="utf-8")
-        folder = json.loads(text)["base_model_name_or_path"]
-    return AutoConfig.from_pretrained(folder)
+def is_hub_id(path: str | Path) -> bool:
+    """Does ``path`` name a model of a hub (``owner/name``) rather than a folder."""
+    return not Path(path).exists() and _HUB_ID.fullmatch(str(path)) is not None
+
+
+def configuration(path: str | Path) -> Any:
+    """The configuration of a model folder, an adapter's (that of the model below it) or a hub id.
+
+    Raises:
+        OptionError: a hub id that nobody here knows.
+    """
+    if is_adapter(path):
+        text = (Path(path) / ADAPTER).read_text(encoding="utf-8")
+        path = json.loads(text)["base_model_name_or_path"]
+    return configuration_of(str(path)) if is_hub_id(path) else AutoConfig.from_pretrained(path)
 
 
 class _Letters:
