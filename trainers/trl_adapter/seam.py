@@ -14,7 +14,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers import SchedulerType
@@ -24,7 +23,7 @@ from trl.trainer.utils import use_adapter
 from agent_envs.core import OptionError
 from agent_envs.core.errors import one_of
 from trainers.trl_adapter.config import TrainConfig
-from trainers.trl_adapter.loading import has_bfloat16
+from trainers.trl_adapter.loading import autocasts
 from trainers.trl_adapter.microbatch import SCALES
 
 _OURS = "the adapter sets it; use {}"
@@ -140,7 +139,7 @@ def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) ->
         # defaults of ours, open to `trl:`
         "use_bias_correction_kl": False,
         "disable_dropout": not config.lora.dropout,
-        "bf16": torch.cuda.is_available() and has_bfloat16(),
+        "bf16": autocasts(),
         "dataloader_pin_memory": False,
         **config.trl,
     }

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from accelerate import PartialState
 from datasets import Dataset
@@ -28,7 +27,7 @@ from trainers.trl_adapter import seam
 from trainers.trl_adapter.checkpoint import staged
 from trainers.trl_adapter.command import command_line, guarded
 from trainers.trl_adapter.config import TrainConfig, to_dict, with_overrides
-from trainers.trl_adapter.loading import has_bfloat16, load_causal, peft_config
+from trainers.trl_adapter.loading import autocasts, load_causal, peft_config
 from trainers.trl_adapter.models import (
     check_environment,
     check_model,
@@ -79,20 +78,18 @@ def _taught(step: Step, config: TrainConfig) -> str:
 
 
 class _SFT(SFTTrainer):
-    fresh_adapter = False
-
     def _send_telemetry(self) -> None:
         """Nothing is sent anywhere."""
 
 
-def _whole(trainer: _SFT) -> Any:
+def _whole(trainer: SFTTrainer, config: TrainConfig) -> Any:
     """The trained model; an adapter that was made for the warm start is merged into its weights.
 
     Reinforcement learning then begins with an adapter of its own, and "the starting model" of a KL term is
     the warm-started one.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    return model.merge_and_unload() if trainer.fresh_adapter else model
+    return model.merge_and_unload() if config.lora.rank else model
 
 
 def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = True) -> Path:
@@ -112,11 +109,12 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
         learning_rate=settings.learning_rate,
         max_grad_norm=settings.max_grad_norm,
         lr_scheduler_type="linear",
-        # batches of equal length would be batches of one kind of situation: measured, half as good
+        # batches of equal length would be batches of one kind of situation: 12 % of replies
+        # right after 100 steps of 64 rows, against 51 %
         train_sampling_strategy="random",
         max_length=None,
         completion_only_loss=True,
-        bf16=torch.cuda.is_available() and has_bfloat16(),
+        bf16=autocasts(),
         gradient_checkpointing=config.model.gradient_checkpointing,
         report_to="none",
         save_strategy="no",
@@ -128,14 +126,13 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
         model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
         peft_config=peft_config(config.lora),
     )  # fmt: skip
-    trainer.fresh_adapter = bool(config.lora.rank)
     if not progress:
         trainer.remove_callback(PrinterCallback)
     result = trainer.train()
     main = seam.main_process()
     with staged(out.parent, out.name, main, trainer.accelerator.wait_for_everyone) as staging:
         if main:
-            _whole(trainer).save_pretrained(staging / out.name)
+            _whole(trainer, config).save_pretrained(staging / out.name)
             tokenizer.save_pretrained(staging / out.name)
             shutil.rmtree(work, ignore_errors=True)
     logger.info("warm start: %d decisions, loss %.3f", len(rows), result.training_loss)

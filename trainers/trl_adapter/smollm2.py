@@ -47,15 +47,6 @@ def check_smollm2() -> None:
         _package()
 
 
-def available() -> bool:
-    """Is the model here, converted or in its package."""
-    try:
-        check_smollm2()
-    except OptionError:
-        return False
-    return True
-
-
 def _package() -> Path:
     found = importlib.util.find_spec(_PACKAGE)  # importing it would load llama.cpp
     places = list(found.submodule_search_locations or ()) if found else []
