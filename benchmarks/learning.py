@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -201,6 +202,26 @@ def table_lines(curves: list[Curve]) -> Iterator[str]:
         )
 
 
+def difference_line(curves: list[Curve], one: str, other: str) -> str:
+    """``one`` minus ``other`` by seed, at the end and over the whole curve."""
+    by_seed = {(curve.job.algorithm, curve.job.seed): curve for curve in curves}
+    seeds = [seed for name, seed in by_seed if name == one and (other, seed) in by_seed]
+    if len(seeds) < 2:
+        return ""
+    pairs = [(by_seed[one, seed], by_seed[other, seed]) for seed in seeds]
+    last = [a.rates[-1] - b.rates[-1] for a, b in pairs]
+    mean = [statistics.mean(a.rates[1:]) - statistics.mean(b.rates[1:]) for a, b in pairs]
+    return (
+        f"{one} minus {other}, {len(seeds)} seeds with the same start: {_mean_error(last)} at the end, "
+        f"{_mean_error(mean)} over all evaluations after the first."
+    )
+
+
+def _mean_error(values: list[float]) -> str:
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return f"{statistics.mean(values):+.3f} (standard error {error:.3f})"
+
+
 def _interval(found: tuple[float, float, float]) -> str:
     return f"{found[0]:.2f} ({found[1]:.2f} to {found[2]:.2f})"
 
@@ -240,6 +261,7 @@ def report(jobs: list[Job], docs: Path) -> str:
         )
         parts += [
             f"### {text}", "", *table_lines(curves), "",
+            *([line, ""] if (line := difference_line(curves, "gigpo", "grpo")) else []),
             f"![held-out success by update](learning_{task}.png)", "",
         ]  # fmt: skip
     parts.append(f"Measured {time.strftime('%Y-%m-%d')} on {machine()}, one thread a run.")
