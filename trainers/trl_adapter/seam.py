@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import DistributedType, broadcast_object_list, gather_object
 from transformers import SchedulerType
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
@@ -173,6 +173,25 @@ def generate_single_turn(
     extra = {"num_generations": 1} if "num_generations" in parameters else {}
     ids, logprobs = trainer._generate_single_turn(prompt_ids, None, fields or {}, **extra)
     return [list(row) for row in ids], logprobs
+
+
+def samples_together(trainer: GRPOTrainer) -> bool:
+    """Is a call of the sampler one that all processes make together, with as many prompts each."""
+    if trainer.accelerator.num_processes == 1:
+        return False
+    engine = trainer.use_vllm and (
+        trainer.vllm_mode == "server" or trainer.vllm_tensor_parallel_size > 1
+    )
+    return bool(engine or _divided(trainer))
+
+
+def _divided(trainer: GRPOTrainer) -> bool:
+    """Are the weights divided over the processes, so that each forward pass needs all of them."""
+    accelerator = trainer.accelerator
+    if accelerator.distributed_type == DistributedType.FSDP:
+        return True
+    plugin = accelerator.state.deepspeed_plugin
+    return plugin is not None and plugin.zero_stage == 3
 
 
 def suppress(args: GRPOConfig, ids: list[int]) -> None:
