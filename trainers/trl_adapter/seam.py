@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
@@ -15,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import DistributedType, broadcast_object_list, gather_object
+from accelerate.utils import (
+    DistributedType,
+    broadcast_object_list,
+    gather_object,
+    parse_flag_from_env,
+)
 from transformers import SchedulerType
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
@@ -182,10 +188,10 @@ def samples_together(trainer: GRPOTrainer) -> bool:
     engine = trainer.use_vllm and (
         trainer.vllm_mode == "server" or trainer.vllm_tensor_parallel_size > 1
     )
-    return bool(engine or _divided(trainer))
+    return bool(engine or divided(trainer))
 
 
-def _divided(trainer: GRPOTrainer) -> bool:
+def divided(trainer: Any) -> bool:
     """Are the weights divided over the processes, so that each forward pass needs all of them."""
     accelerator = trainer.accelerator
     if accelerator.distributed_type == DistributedType.FSDP:
@@ -243,14 +249,33 @@ def reference_adapter(trainer: GRPOTrainer) -> AbstractContextManager[Any]:
     return context
 
 
+def processes() -> PartialState:
+    """Those that train together.
+
+    accelerate itself looks at ``ACCELERATE_USE_CPU`` only when the trainer is made; until then each of several
+    processes on CPUs would take itself for the only one.
+
+    Raises:
+        OptionError: a launcher started more processes than accelerate sees.
+    """
+    state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"))
+    started = int(os.environ.get("WORLD_SIZE", 1)) if "LOCAL_RANK" in os.environ else 1
+    if started != state.num_processes:
+        raise OptionError(
+            f"{started} processes were started, but accelerate sees {state.num_processes} (no GPU?): to "
+            "train with several processes on CPUs set ACCELERATE_USE_CPU=true"
+        )
+    return state
+
+
 def world_size() -> int:
     """Number of processes that train together."""
-    return int(PartialState().num_processes)
+    return int(processes().num_processes)
 
 
 def main_process() -> bool:
     """Is this the process that writes the run's files."""
-    return bool(PartialState().is_main_process)
+    return bool(processes().is_main_process)
 
 
 def any_process(flag: bool) -> bool:
