@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from agent_envs.core import OptionError
 from tests.conftest import ROOT
 from tests.test_trl_processes import free_port
-from tests.training import weights
+from tests.training import gradient, make_trainer, tiny_folder, toy_config, weights
 from trainers.trl_adapter import seam
 
 SECONDS = 150
@@ -121,3 +121,23 @@ def test_one_process_is_not_refused(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     with pytest.raises(OptionError, match="2 processes were started"):
         seam.world_size()
+
+
+def test_one_step_of_the_optimizer_per_mini_batch(tmp_path):
+    """DeepSpeed steps inside ``backward`` where gradients are to be synchronised: at the last one only."""
+    trainer = make_trainer(
+        tiny_folder(tmp_path), toy_config({"optim.micro_batch_tokens": 60}), tmp_path / "out"
+    )
+    accelerator, synchronised = trainer.accelerator, []
+    backward = accelerator.backward
+
+    def recorded(loss, **options):
+        synchronised.append(accelerator.sync_gradients)
+        backward(loss, **options)
+
+    accelerator.backward = recorded
+    gradient(trainer)
+    trainer.close()
+    assert len(synchronised) > 2
+    assert synchronised == [*[False] * (len(synchronised) - 1), True]
+    assert accelerator.sync_gradients

@@ -191,6 +191,22 @@ def samples_together(trainer: GRPOTrainer) -> bool:
     return bool(engine or divided(trainer))
 
 
+@contextmanager
+def accumulating(trainer: GRPOTrainer, model: Any) -> Iterator[None]:
+    """Backward passes whose gradients are only added up: no exchange between processes, no step.
+
+    DeepSpeed's engine steps inside ``accelerator.backward`` wherever gradients are to be synchronised.
+    """
+    accelerator = trainer.accelerator
+    before = accelerator.sync_gradients
+    with accelerator.no_sync(model):
+        accelerator.sync_gradients = False
+        try:
+            yield
+        finally:
+            accelerator.sync_gradients = before
+
+
 def divided(trainer: Any) -> bool:
     """Are the weights divided over the processes, so that each forward pass needs all of them."""
     accelerator = trainer.accelerator
@@ -252,8 +268,8 @@ def reference_adapter(trainer: GRPOTrainer) -> AbstractContextManager[Any]:
 def processes() -> PartialState:
     """Those that train together.
 
-    accelerate itself looks at ``ACCELERATE_USE_CPU`` only when the trainer is made; until then each of several
-    processes on CPUs would take itself for the only one.
+    accelerate itself looks at ``ACCELERATE_USE_CPU`` only when the trainer is made; until then each of
+    several processes on CPUs would take itself for the only one.
 
     Raises:
         OptionError: a launcher started more processes than accelerate sees.

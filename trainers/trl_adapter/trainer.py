@@ -408,7 +408,7 @@ class StepwiseTrainer(GRPOTrainer):
         )
         for i, part in enumerate(parts):
             last = i == len(parts) - 1
-            with nullcontext() if last else self.accelerator.no_sync(model):
+            with nullcontext() if last else seam.accumulating(self, model):
                 loss += self._backward(model, part, totals)
         self.entropy_coef = self.args.entropy_coef
         skipped = self._skip_unless_finite(model, loss, totals)
