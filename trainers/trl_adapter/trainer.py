@@ -46,7 +46,6 @@ from trainers.trl_adapter.policy import ModelPolicy
 from trainers.trl_adapter.presets import preset_of, resolve
 from trainers.trl_adapter.samples import Samples, Tensors, to_device, token_tensors
 from trainers.trl_adapter.splits import held_out_split
-from trainers.trl_adapter.tiny import count_parameters
 
 RATIO_LIMIT = 20.0  # |log ratio| of a token beyond which it teaches nothing (exp(20) = 5e8)
 _SAMPLING, _EVALUATION = 0x5A3, 0xE7A1
@@ -93,7 +92,7 @@ class StepwiseTrainer(GRPOTrainer):
         self._sees = processing is not tokenizer
         if self._sees:
             vision.check_vision(config)
-        if count_parameters(model, trainable=True) == 0:
+        if not any(p.requires_grad for p in model.parameters()):
             raise OptionError(f"{folder}: no parameter of the model is trainable")
         self._max_prompt = check_context(config, context_of(model.config))
         output_dir = config.run.output_dir if output_dir is None else output_dir
