@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -41,7 +41,9 @@ CONFIG = {
 }
 
 
-def launch(out: Path, options: list[str], module: str, cpu: bool = True) -> Any:
+def launch(
+    out: Path, options: list[str], module: str, cpu: bool = True
+) -> subprocess.CompletedProcess:
     """``accelerate launch`` to its end."""
     config = out / "config.yaml"
     config.write_text(yaml.safe_dump(CONFIG))
@@ -50,12 +52,22 @@ def launch(out: Path, options: list[str], module: str, cpu: bool = True) -> Any:
     env["OMP_NUM_THREADS"] = "1"
     if cpu:
         env["ACCELERATE_USE_CPU"] = "true"
-    return subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.launch", *options,
-         "--main_process_port", str(free_port()), "-m", module,
-         "--config", str(config), "--output_dir", str(out / "run")],
-        env=env, cwd=out, timeout=SECONDS, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [
+        sys.executable, "-m", "accelerate.commands.launch", *options,
+        "--main_process_port", str(free_port()), "-m", module,
+        "--config", str(config), "--output_dir", str(out / "run"),
+    ]  # fmt: skip
+    # a session of its own, so that nothing of it outlives a hang
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=env, cwd=out, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def check_run(out: Path) -> None:
