@@ -65,7 +65,9 @@ def launch(
         try:
             output, errors = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)  # the launcher ends its workers, if need be by force
+            os.killpg(
+                process.pid, signal.SIGTERM
+            )  # the launcher ends its workers, if need be by force
             process.communicate(timeout=60)
             raise
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
