@@ -77,8 +77,8 @@ TRAINERS = {  # part of trainers -> other parts, and outside packages, that it m
     "gigpo": (set(), {"numpy", "rapidfuzz"}),
     "trl_adapter": (
         {"gigpo"},
-        {"accelerate", "datasets", "gymnasium", "huggingface_hub", "matplotlib", "numpy", "peft", "tokenizers", "torch",
-         "transformers", "trl", "yaml"},
+        {"accelerate", "datasets", "gymnasium", "huggingface_hub", "matplotlib", "numpy", "packaging", "peft", "tokenizers",
+         "torch", "transformers", "trl", "yaml"},
     ),
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The real vLLM engine on a CPU, in a virtual environment of its own (3.5 GB, about five minutes to install):
 # GiGPO in colocate mode with weights pushed, `vllm serve` behind OpenAIChatPolicy, tokens per second.
-#   tests/interop/vllm.sh [FOLDER OF THE ENVIRONMENT]        figures: docs/vllm.md
+#   tests/interop/vllm.sh [FOLDER OF THE ENVIRONMENT [PART...]]     parts: colocate http speed; figures: docs/vllm.md
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=${1:-.venv-vllm}
@@ -18,4 +18,4 @@ fi
 export VLLM_CPU_KVCACHE_SPACE=1 VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_OMP_THREADS_BIND=0
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
 export PYTHONPATH=$PWD
-exec "$venv/bin/python" -W ignore -m tests.interop.vllm_check
+exec "$venv/bin/python" -W ignore -m tests.interop.vllm_check "${@:2}"

@@ -17,15 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoTokenizer
 
 from agent_envs import evaluate
 from agent_envs.agent import OpenAIChatPolicy
+from trainers.trl_adapter.collect import agent_parts
 from trainers.trl_adapter.config import from_dict, with_overrides
 from trainers.trl_adapter.sft import starting_model
 from trainers.trl_adapter.smollm2 import smollm2_folder
 from trainers.trl_adapter.trainer import StepwiseTrainer
 
 torch.set_num_threads(1)
+
+EPISODES = 200  # the whole panel, behind HTTP
 
 CONFIG: dict[str, Any] = {
     "algorithm": "gigpo",
@@ -39,7 +43,7 @@ CONFIG: dict[str, Any] = {
     "warm_start": {"episodes": 100, "learning_rate": 3e-3, "random": 0.7},
     "rollout": {"groups": 8, "group_size": 4, "max_completion_tokens": 5},
     "optim": {"learning_rate": 1e-3, "mini_batches": 2},
-    "eval": {"every": 0, "split": "test", "episodes": 100, "temperature": 1.0},
+    "eval": {"every": 0, "split": "test", "episodes": EPISODES, "temperature": 1.0},
     "run": {"updates": 4, "save_every": 0, "log_to": [], "trajectories": 0, "progress": False},
     "trl": {
         "use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": 64,
@@ -129,31 +133,42 @@ def served(folder: Path, context: int) -> Iterator[str]:
             server.kill()
 
 
-def behind_http(folder: Path) -> dict[str, Any]:
+def behind_http(folder: Path, out: Path) -> dict[str, Any]:
     """The same model by the trainer's own sampler and over HTTP: the same success within the noise."""
-    config = from_dict(CONFIG)
-    from trainers.trl_adapter.collect import agent_parts
-
+    config = with_overrides(from_dict(CONFIG), {"trl": {}})
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    trainer = StepwiseTrainer(folder, config, output_dir=out)
+    begun = time.perf_counter()
+    own = trainer.evaluate_panel()
+    own_seconds = time.perf_counter() - begun
+    trainer.close()
     with served(folder, 64) as url:
         policy = OpenAIChatPolicy(
             "policy", base_url=url, api_key="none", max_tokens=5, temperature=1.0
         )
-        parts = agent_parts(config.env.id, config.agent, _NoTokens(), 10**6)
+        parts = agent_parts(config.env.id, config.agent, tokenizer, 59)
+        begun = time.perf_counter()
         result = evaluate(
-            policy, config.env.id, split="test", episodes=100, num_envs=32, **parts,
+            policy, config.env.id, split="test", episodes=EPISODES, num_envs=32, **parts,
             **config.env.options,
         )  # fmt: skip
-    return {"served_success_rate": result.success_rate, "interval": list(result.interval)}
-
-
-class _NoTokens:
-    def encode(self, text: str, add_special_tokens: bool = False) -> range:
-        return range(len(text))
+        seconds = time.perf_counter() - begun
+    low, high = result.interval
+    assert own.interval[0] <= high, (own, result)  # 95 % intervals overlap
+    assert low <= own.interval[1], (own, result)
+    return {
+        "episodes": len(result.episodes),
+        "served_success_rate": result.success_rate, "served_interval": [low, high],
+        "own_success_rate": own.success_rate, "own_interval": list(own.interval),
+        "served_invalid": result.invalid_action_rate, "own_invalid": own.invalid_action_rate,
+        "served_steps": result.mean_steps, "own_steps": own.mean_steps,
+        "served_seconds": round(seconds, 1), "own_seconds": round(own_seconds, 1),
+    }  # fmt: skip
 
 
 def speed() -> dict[str, Any]:
     """Tokens per second on SmolLM2: 32 prompts of 300 tokens in groups of 8, 32 new tokens each."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
     from vllm import LLM, SamplingParams
 
     folder = smollm2_folder()
@@ -193,7 +208,7 @@ def main() -> None:
         config = with_overrides(from_dict(CONFIG), {"trl": {}})
         folder = starting_model(config, Path(name), progress=False)
         if "http" in parts:
-            found["http"] = behind_http(folder)
+            found["http"] = behind_http(folder, Path(name) / "http")
         if "colocate" in parts:
             found["colocate"] = colocate(folder, Path(name) / "out")
         if "speed" in parts:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 
 from agent_envs.core import OptionError
-from trainers.trl_adapter import smollm2
+from trainers.trl_adapter import seam, smollm2
 from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.loading import (
     ADAPTER,
@@ -71,7 +70,7 @@ def gpus(processes: int = 1, sharding: str = "ddp", memory: float = GPU_BYTES) -
 
 def this_machine() -> Machine:
     """The device of this process: its GPU's memory, else its share of the RAM that is available."""
-    state = PartialState()
+    state = seam.processes()
     count = int(state.num_processes)
     if torch.cuda.is_available():
         memory = float(torch.cuda.get_device_properties(state.device).total_memory)

@@ -115,6 +115,7 @@ class Collector:
         tasks: only the first so many tasks of the split.
         first_group: number of this process's first group among those of all processes.
         reduce: sums over processes.
+        settle: called when this process has played, before anything is summed.
     """
 
     def __init__(
@@ -127,9 +128,11 @@ class Collector:
         tasks: int | None = None,
         first_group: int = 0,
         reduce: Reduce = alone,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self.agent, self.policy, self.config = agent, policy, config
         self._seed, self._tasks, self._first, self._reduce = seed, tasks, first_group, reduce
+        self._settle = settle
 
     def collect(
         self, number: int, on_turn: Callable[[Turn], None] = lambda turn: None
@@ -145,6 +148,7 @@ class Collector:
         for again in range(rounds):
             open_groups = [g for g in groups if g not in kept]
             rollout = self._play(number, again, open_groups, on_turn)
+            self._settle()
             parts = split_by_group(rollout, open_groups, self.agent.group.group_size)
             last = again == rounds - 1  # keeps what there is
             informative = open_groups if last else self._informative(_samples(rollout))

@@ -30,6 +30,7 @@ from trainers.trl_adapter.callbacks import (
 )
 from trainers.trl_adapter.command import command_line, guarded
 from trainers.trl_adapter.config import TrainConfig, from_dict, leaves, to_dict
+from trainers.trl_adapter.engine import check_engine
 from trainers.trl_adapter.models import check_environment, check_model
 from trainers.trl_adapter.presets import resolve
 from trainers.trl_adapter.sft import starting_model
@@ -53,6 +54,7 @@ def check(config: TrainConfig, offline: bool = False) -> TrainConfig:
         MissingExtra: a logger that is not installed.
     """
     config = resolve(config)
+    check_engine(config.trl, seam.world_size(), installed=not offline)
     seam.grpo_config(config, config.run.output_dir, seam.world_size())
     longest_prompt = budget.check_offline(config) if offline else check_model(config)
     check_environment(config, longest_prompt)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
@@ -15,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import (
+    DistributedType,
+    broadcast_object_list,
+    gather_object,
+    parse_flag_from_env,
+)
 from transformers import SchedulerType
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
@@ -175,6 +181,41 @@ def generate_single_turn(
     return [list(row) for row in ids], logprobs
 
 
+def samples_together(trainer: GRPOTrainer) -> bool:
+    """Is a call of the sampler one that all processes make together, with as many prompts each."""
+    if trainer.accelerator.num_processes == 1:
+        return False
+    engine = trainer.use_vllm and (
+        trainer.vllm_mode == "server" or trainer.vllm_tensor_parallel_size > 1
+    )
+    return bool(engine or divided(trainer))
+
+
+@contextmanager
+def accumulating(trainer: GRPOTrainer, model: Any) -> Iterator[None]:
+    """Backward passes whose gradients are only added up: no exchange between processes, no step.
+
+    DeepSpeed's engine steps inside ``accelerator.backward`` wherever gradients are to be synchronised.
+    """
+    accelerator = trainer.accelerator
+    before = accelerator.sync_gradients
+    with accelerator.no_sync(model):
+        accelerator.sync_gradients = False
+        try:
+            yield
+        finally:
+            accelerator.sync_gradients = before
+
+
+def divided(trainer: Any) -> bool:
+    """Are the weights divided over the processes, so that each forward pass needs all of them."""
+    accelerator = trainer.accelerator
+    if accelerator.distributed_type == DistributedType.FSDP:
+        return True
+    plugin = accelerator.state.deepspeed_plugin
+    return plugin is not None and plugin.zero_stage == 3
+
+
 def suppress(args: GRPOConfig, ids: list[int]) -> None:
     """Keep ``ids`` out of sampled replies, beside those that ``trl.generation_kwargs`` keeps out."""
     given = dict(args.generation_kwargs or {})
@@ -224,14 +265,33 @@ def reference_adapter(trainer: GRPOTrainer) -> AbstractContextManager[Any]:
     return context
 
 
+def processes() -> PartialState:
+    """Those that train together.
+
+    accelerate itself looks at ``ACCELERATE_USE_CPU`` only when the trainer is made; until then each of
+    several processes on CPUs would take itself for the only one.
+
+    Raises:
+        OptionError: a launcher started more processes than accelerate sees.
+    """
+    state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"))
+    started = int(os.environ.get("WORLD_SIZE", 1)) if "LOCAL_RANK" in os.environ else 1
+    if started != state.num_processes:
+        raise OptionError(
+            f"{started} processes were started, but accelerate sees {state.num_processes} (no GPU?): to "
+            "train with several processes on CPUs set ACCELERATE_USE_CPU=true"
+        )
+    return state
+
+
 def world_size() -> int:
     """Number of processes that train together."""
-    return int(PartialState().num_processes)
+    return int(processes().num_processes)
 
 
 def main_process() -> bool:
     """Is this the process that writes the run's files."""
-    return bool(PartialState().is_main_process)
+    return bool(processes().is_main_process)
 
 
 def any_process(flag: bool) -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoTokenizer, PrinterCallback
 from transformers.utils.logging import disable_progress_bar
@@ -128,11 +127,20 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
     )  # fmt: skip
     if not progress:
         trainer.remove_callback(PrinterCallback)
+    divided = seam.divided(trainer)
+    if divided and config.lora.rank:
+        raise OptionError(
+            "a warm start with LoRA is merged on one process: not with weights divided over processes (FSDP, "
+            "DeepSpeed ZeRO-3); run python -m trainers.trl_adapter.sft first, then train with --model.path"
+        )
     result = trainer.train()
     main = seam.main_process()
     with staged(out.parent, out.name, main, trainer.accelerator.wait_for_everyone) as staging:
-        if main:
+        if divided:
+            trainer.save_model(str(staging / out.name))  # all processes put the weights together
+        elif main:
             _whole(trainer, config).save_pretrained(staging / out.name)
+        if main:
             tokenizer.save_pretrained(staging / out.name)
             shutil.rmtree(work, ignore_errors=True)
     logger.info("warm start: %d decisions, loss %.3f", len(rows), result.training_loss)
@@ -147,7 +155,7 @@ def starting_model(
     Args:
         fresh: make anew what an earlier run, perhaps one with other numbers, left in the folder.
     """
-    with PartialState().main_process_first():
+    with seam.processes().main_process_first():
         if fresh and seam.main_process():
             for name in ("tiny", "tiny_vl", "warm"):
                 shutil.rmtree(run / name, ignore_errors=True)

@@ -35,8 +35,10 @@ from trainers.trl_adapter.collect import Collector, agent_parts, make_agent
 from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.correction import importance_ratio
 from trainers.trl_adapter.critic import Critic, SharedTrunk, value_model
+from trainers.trl_adapter.engine import check_engine
 from trainers.trl_adapter.estimators import Estimate, Tokens, estimate
 from trainers.trl_adapter.loading import dtype_of, is_adapter, load_causal, peft_config
+from trainers.trl_adapter.lockstep import Lockstep
 from trainers.trl_adapter.logprobs import reply_log_probs
 from trainers.trl_adapter.models import check_context, context_of
 from trainers.trl_adapter.penalties import overlong_penalty
@@ -44,7 +46,6 @@ from trainers.trl_adapter.policy import ModelPolicy
 from trainers.trl_adapter.presets import preset_of, resolve
 from trainers.trl_adapter.samples import Samples, Tensors, to_device, token_tensors
 from trainers.trl_adapter.splits import held_out_split
-from trainers.trl_adapter.tiny import count_parameters
 
 RATIO_LIMIT = 20.0  # |log ratio| of a token beyond which it teaches nothing (exp(20) = 5e8)
 _SAMPLING, _EVALUATION = 0x5A3, 0xE7A1
@@ -82,6 +83,7 @@ class StepwiseTrainer(GRPOTrainer):
         if self.algorithm is not None:
             config = replace(config, algorithm=self.algorithm)
         self.config = config = resolve(config)
+        check_engine(config.trl, seam.world_size())
         folder = str(model if isinstance(model, str | Path) else model.config.name_or_path)
         if isinstance(model, str | Path):
             model = load_causal(folder, config.model, config.lora)
@@ -90,7 +92,7 @@ class StepwiseTrainer(GRPOTrainer):
         self._sees = processing is not tokenizer
         if self._sees:
             vision.check_vision(config)
-        if count_parameters(model, trainable=True) == 0:
+        if not any(p.requires_grad for p in model.parameters()):
             raise OptionError(f"{folder}: no parameter of the model is trainable")
         self._max_prompt = check_context(config, context_of(model.config))
         output_dir = config.run.output_dir if output_dir is None else output_dir
@@ -138,6 +140,7 @@ class StepwiseTrainer(GRPOTrainer):
             tasks=config.env.tasks,
             first_group=groups * self.accelerator.process_index,
             reduce=self._sum,
+            settle=self._settle,
         )
         space = self.collector.agent.group.single_observation_space
         vision.check_pictures(space, self._sees, folder)
@@ -155,6 +158,15 @@ class StepwiseTrainer(GRPOTrainer):
         def generate(*asked: Any) -> Any:
             return seam.generate_single_turn(self, *asked)
 
+        self._settle: Callable[[], None] = lambda: None
+        if seam.samples_together(self):
+            if self._sees:
+                raise OptionError(
+                    "pictures are sampled by each process for itself: not with weights divided over "
+                    "processes (FSDP, DeepSpeed ZeRO-3); use DDP or ZeRO-2"
+                )
+            generate = Lockstep(generate, self._max, filler=[int(tokenizer.eos_token_id)])
+            self._settle = generate.settle
         self._encoder: vision.PictureEncoder | None = None
         if not self._sees:
             return ModelPolicy(tokenizer, generate, **options)
@@ -395,7 +407,7 @@ class StepwiseTrainer(GRPOTrainer):
         )
         for i, part in enumerate(parts):
             last = i == len(parts) - 1
-            with nullcontext() if last else self.accelerator.no_sync(model):
+            with nullcontext() if last else seam.accumulating(self, model):
                 loss += self._backward(model, part, totals)
         self.entropy_coef = self.args.entropy_coef
         skipped = self._skip_unless_finite(model, loss, totals)
@@ -467,8 +479,7 @@ class StepwiseTrainer(GRPOTrainer):
         """Every task of the held-out panel once. Runs on the main process; all get its figures."""
         metrics: dict[str, Any] = {}
         if self.accelerator.is_main_process:
-            self.last_evaluation = self.evaluate_panel()
-            result = self.last_evaluation
+            result = self.last_evaluation = self.evaluate_panel()
             low, high = result.interval
             metrics = {
                 f"{metric_key_prefix}_success_rate": result.success_rate,
@@ -478,6 +489,8 @@ class StepwiseTrainer(GRPOTrainer):
                 f"{metric_key_prefix}_invalid_action_rate": result.invalid_action_rate,
                 f"{metric_key_prefix}_episodes": len(result.episodes),
             }
+        with self.sampling(_EVALUATION, self.config.eval.seed):
+            self._settle()  # the others take part in sampling until the main process has done
         metrics = seam.from_main_process(metrics)
         self._keep_best(metrics, metric_key_prefix)
         with self._evaluation_mode():  # TRL files metrics by the model's mode
