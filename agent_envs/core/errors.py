@@ -17,6 +17,10 @@ class DataError(AgentEnvError):
     """Benchmark data is missing, foreign or corrupt; the message names the path and the remedy."""
 
 
+class RetrieverError(AgentEnvError):
+    """A retriever cannot be used: nothing answers at its URL, or its index is empty or broken."""
+
+
 class StateError(AgentEnvError, ValueError):
     """A saved state cannot be restored here. The environment is left unchanged."""
 

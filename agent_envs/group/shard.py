@@ -82,6 +82,7 @@ class Shard:
         return results
 
     def step(self, actions: Mapping[int, str]) -> dict[int, Result]:
+        self._prepare(actions)
         results = {}
         for index, action in actions.items():
             self._announce(index)
@@ -92,6 +93,13 @@ class Shard:
                 self._drop(index)
                 results[index] = failure(error)
         return results
+
+    def _prepare(self, actions: Mapping[int, str]) -> None:
+        ready = [(self.envs[i], action) for i, action in actions.items() if i in self.envs]
+        if ready:
+            self._announce(next(iter(actions)))
+            with suppress(Exception):  # whatever it is, each replica meets it again in its own step
+                type(ready[0][0]).prepare([env for env, _ in ready], [text for _, text in ready])
 
     def get_states(self, indices: Iterable[int]) -> dict[int, bytes | BaseException]:
         states: dict[int, bytes | BaseException] = {}

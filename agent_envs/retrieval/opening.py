@@ -1,0 +1,94 @@
+"""One retriever per process and setting, whatever the number of replicas that search with it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from agent_envs.core.errors import OptionError
+from agent_envs.core.files import cache_dir
+from agent_envs.retrieval.documents import Document, Retriever
+from agent_envs.retrieval.local import BM25Retriever, DenseRetriever
+
+Source = Callable[[], Sequence[Document]]
+
+
+def open_retriever(
+    name: str, documents: Source, *, timeout: float = 10.0, token: str | None = None
+) -> Retriever:
+    """The retriever that an option names; made once per process.
+
+    Args:
+        name: ``bm25`` or ``dense`` over ``documents()``; an index folder
+            (``agent-envs retriever index``); or the URL of a server.
+        documents: a function that lives as long as the process, such as a module's own.
+        timeout: seconds that a call to a server may take.
+        token: for a server that wants one; default ``$AGENT_ENVS_RETRIEVER_TOKEN``.
+
+    Raises:
+        OptionError: it is none of these.
+        RetrieverError, DataError, MissingExtra: it cannot be opened.
+    """
+    if name.startswith(("http://", "https://")):
+        token = token or os.environ.get("AGENT_ENVS_RETRIEVER_TOKEN")
+        return _remote(name, timeout, token, os.getpid())
+    if name in _EMBEDDED:
+        return _embedded(name, documents)
+    if Path(name).is_dir():
+        return _folder(str(Path(name).resolve()))
+    raise OptionError(
+        f"unknown retriever {name!r}; valid: {', '.join(_EMBEDDED)}, an index folder "
+        "(agent-envs retriever index CORPUS.jsonl --out DIR), or a server's URL"
+    )
+
+
+@lru_cache(maxsize=16)
+def _remote(url: str, timeout: float, token: str | None, process: int) -> Retriever:
+    """``process`` is part of the key: a forked worker must not share its parent's connections."""
+    from agent_envs.retrieval.remote import RemoteRetriever
+
+    retriever = RemoteRetriever(url, timeout=timeout, token=token)
+    retriever.check()  # a failure is not cached, so a server that comes up later is found
+    return retriever
+
+
+@lru_cache(maxsize=4)
+def _folder(path: str) -> Retriever:
+    from agent_envs.retrieval.indexing import open_index
+
+    return open_index(path)
+
+
+@lru_cache(maxsize=4)
+def _embedded(name: str, documents: Source) -> Retriever:
+    return _EMBEDDED[name](documents())
+
+
+def _dense(documents: Sequence[Document]) -> Retriever:
+    """Vectors of a small corpus, kept in the cache folder: half a minute the first time."""
+    from agent_envs.retrieval.encoder import SentenceEncoder
+    from agent_envs.retrieval.indexing import flat_index
+
+    encoder = SentenceEncoder()
+    digest = hashlib.sha256(encoder.model.encode())
+    for document in documents:
+        digest.update(document.contents.encode() + b"\0")
+    path = cache_dir() / "search" / f"vectors-{digest.hexdigest()[:16]}.npy"
+    if not path.is_file():
+        vectors, _ = encoder.encode([document.contents for document in documents], query=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.npy")
+        np.save(part, vectors)
+        part.replace(path)
+    return DenseRetriever(documents, encoder, flat_index(np.load(path)))
+
+
+_EMBEDDED: dict[str, Callable[[Sequence[Document]], Retriever]] = {
+    "bm25": BM25Retriever,
+    "dense": _dense,
+}
