@@ -272,10 +272,8 @@ def test_the_world_is_neither_trivial_nor_hopeless():
     assert min(len(one), len(two)) >= 500
     retriever = open_retriever("bm25", world.documents)
     assert recall(retriever, one, lambda q: q.hops[0], lambda q: q.gold[0]) >= 0.95
-    assert (
-        min(recall(retriever, two, lambda q: q.hops[i], lambda q: q.gold[i]) for i in (0, 1))
-        >= 0.95
-    )
+    assert recall(retriever, two, lambda q: q.hops[0], lambda q: q.gold[0]) >= 0.95
+    assert recall(retriever, two, lambda q: q.hops[1], lambda q: q.gold[1]) >= 0.95
     assert 0.6 <= recall(retriever, one, lambda q: q.text, lambda q: q.gold[0]) <= 0.95
     assert recall(retriever, two, lambda q: q.text, lambda q: q.gold[1]) <= 0.2
 
