@@ -139,7 +139,10 @@ def plain(value: str) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "accepted"),
-    [("episodes.json", {"lost mark": 2}), ("probes.json", {"lost mark": 23, "mark from keywords": 3})],
+    [
+        ("episodes.json", {"lost mark": 2}),
+        ("probes.json", {"lost mark": 23, "mark from keywords": 3}),
+    ],
 )
 def test_rich_pages_differ_in_the_two_named_faults_only(
     original: Path, name: str, accepted: dict[str, int]

@@ -78,9 +78,7 @@ def stock_in_memory(products: Sequence[Product], people: Sequence[HumanRow], sou
         for i, product in enumerate(products)
         if product.instruction
     )
-    rows = [
-        HumanRow(numbers[r.product], r.instruction, r.attributes, r.options) for r in people
-    ]
+    rows = [HumanRow(numbers[r.product], r.instruction, r.attributes, r.options) for r in people]
     index = build_index([postings], catalogue.size, postings.lengths)
     human = human_table(rows) if rows else None
     return Stock(catalogue, index, made, human, source, {})
@@ -88,21 +86,24 @@ def stock_in_memory(products: Sequence[Product], people: Sequence[HumanRow], sou
 
 def human_table(rows: Sequence[HumanRow]) -> GoalTable:
     empty = np.empty(0)
-    return GoalTable(
-        empty.astype(np.int32), empty.astype(np.int64), empty, tuple(rows)
-    )
+    return GoalTable(empty.astype(np.int32), empty.astype(np.int64), empty, tuple(rows))
+
+
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    """A file's array, read on demand; as a plain array, whose slices cost a third of a memmap's."""
+    return np.asarray(np.load(path, mmap_mode="r")).view(np.ndarray)
 
 
 class StoredCatalogue:
     """Products of a compiled folder, mapped into memory and decoded when asked for."""
 
     def __init__(self, folder: Path) -> None:
-        self._ends: npt.NDArray[np.int64] = np.load(folder / "ends.npy", mmap_mode="r")
-        self._asins: npt.NDArray[np.bytes_] = np.load(folder / "asins.npy", mmap_mode="r")
+        self._ends: npt.NDArray[np.int64] = _mapped(folder / "ends.npy")
+        self._asins: npt.NDArray[np.bytes_] = _mapped(folder / "asins.npy")
         self.size = len(self._asins)
         with (folder / "records.bin").open("rb") as file:
             self._records = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._places: npt.NDArray[np.int32] = np.load(folder / "places.npy", mmap_mode="r")
+        self._places: npt.NDArray[np.int32] = _mapped(folder / "places.npy")
         self.product = lru_cache(maxsize=PRODUCTS_IN_MEMORY)(self._read)
 
     def _read(self, number: int) -> Product:
@@ -158,7 +159,7 @@ def read_stock(folder: Path, source: str, remedy: str) -> Stock:
         if meta["version"] != VERSION:
             raise ValueError(f"version {meta['version']}, needed {VERSION}")
         catalogue = StoredCatalogue(folder)
-        arrays = [np.load(folder / f"index_{name}.npy", mmap_mode="r") for name in _INDEX_ARRAYS]
+        arrays = {name: _mapped(folder / f"index_{name}.npy") for name in _INDEX_ARRAYS}
         made = GoalTable(*[np.load(folder / f"goals_{name}.npy") for name in _GOAL_ARRAYS])
         people = json.loads((folder / "people.json").read_text(encoding="utf-8"))
         rows = [HumanRow(p, text, tuple(a), tuple(o)) for p, text, a, o in people]
@@ -166,7 +167,7 @@ def read_stock(folder: Path, source: str, remedy: str) -> Stock:
         raise DataError(f"no compiled WebShop catalogue at {folder} ({error}): {remedy}") from None
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(f"{folder} is no readable WebShop catalogue ({error}): {remedy}") from error
-    index = Index(*arrays, catalogue.size)
+    index = Index(**arrays, size=catalogue.size)
     return Stock(
         catalogue, index, made, human_table(rows) if rows else None, source, dict(meta["skipped"])
     )

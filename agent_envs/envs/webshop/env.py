@@ -12,7 +12,7 @@ from agent_envs.core.profile import Profile
 from agent_envs.core.seeding import check_seed
 from agent_envs.envs.webshop.expert import next_action
 from agent_envs.envs.webshop.goals import Goal, read_goal
-from agent_envs.envs.webshop.pages import MODES, PAGES
+from agent_envs.envs.webshop.pages import MODES, PAGES, options_json
 from agent_envs.envs.webshop.profile import PROFILE
 from agent_envs.envs.webshop.reward import Wish, score
 from agent_envs.envs.webshop.shop import Prices, open_shop, open_tasks
@@ -61,6 +61,8 @@ class WebShopEnv(AgentEnv):
     * ``options_match``: ``original`` (kept with its oddities, comparable scores) or ``strict``.
     * ``strict_search``: ``search`` does something only where there is a search bar.
     * ``images``: show the address of a product's main image where the data has it (nothing is loaded).
+    * ``anchor``: ``"observation"`` (as the seed system) or ``"view"``, which adds the chosen options: in mode
+      text a page does not show them. Both are texts, so a trainer may also group by similarity.
     * ``max_steps``: 15; None for no limit.
 
     ### Data
@@ -89,10 +91,12 @@ class WebShopEnv(AgentEnv):
         options_match: str = "original",
         strict_search: bool = False,
         images: bool = False,
+        anchor: str = "observation",
         render_mode: str | None = None,
     ) -> None:
         one_of("obs_mode", obs_mode, MODES)
         one_of("reward", reward, ("success", "score"))
+        one_of("anchor", anchor, ("observation", "view"))
         one_of("options_match", options_match, COMPARISONS)
         flag("strict_search", strict_search)
         flag("images", images)
@@ -107,7 +111,7 @@ class WebShopEnv(AgentEnv):
         )
         self._pages, self.price_seed = PAGES[obs_mode], int(price_seed)
         self._by_score, self._strict_options = reward == "score", options_match == "strict"
-        self._strict_search = strict_search
+        self._strict_search, self._anchored_by = strict_search, anchor
         self._visit = Visit(self.shop)
         self._goal: Goal | None = None
         self._wish: Wish | None = None
@@ -177,6 +181,12 @@ class WebShopEnv(AgentEnv):
 
     def expert_action(self) -> str | None:
         return next_action(self._visit, self.goal, self.wish, self._prices)
+
+    def _anchor(self) -> str:
+        observation: str = self._last.observation
+        if self._anchored_by == "observation":
+            return observation
+        return f"{observation} {options_json(self._visit.options)}"
 
     def _snapshot(self) -> Any:
         return [self._visit.to_list(), self._bought]

@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any
 
 from agent_envs.core.seeding import keyed_seed
@@ -77,7 +78,7 @@ def _product(number: int, draw: random.Random) -> Product:
     plain = {name: text.lower() for name, text in parts.items() if name != "brand"}
     plain["brand"] = parts["brand"]
     title = _title(parts, attributes, draw)
-    pairs = zip(attributes, attributes[1:], strict=False)
+    pairs = pairwise(attributes)
     bullets = [draw.choice(_BULLETS).format(a=a, b=b, **plain) for a, b in pairs]
     draw.shuffle(bullets)
     prices, tag = read_price(_price(kind["price"], draw))
@@ -132,7 +133,9 @@ def _options(kind: dict[str, list[str]], draw: random.Random) -> dict[str, tuple
     if draw.random() < 0.125:
         return {}
     return {
-        name: tuple(sorted(draw.sample(values, draw.randint(2, min(5, len(values)))), key=values.index))
+        name: tuple(
+            sorted(draw.sample(values, draw.randint(2, min(5, len(values)))), key=values.index)
+        )
         for name, values in kind.items()
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,9 @@ class Goal:
     price_upper: float
     goal_options: Mapping[str, str] | Sequence[str]
     weight: float
+
+
+GOAL_FIELDS = tuple(field.name for field in fields(Goal))
 
 
 def asin_key(asin: str) -> int:
@@ -157,7 +160,9 @@ def made_table(rows: Iterable[tuple[int, int, Sequence[str]]]) -> GoalTable:
     for _, combinations, attributes in rows:
         for attribute in attributes:
             counts[attribute] += combinations
-    weights = [sum(1 / counts[a] for a in attrs) / len(attrs) if attrs else 0.0 for *_, attrs in rows]
+    weights = [
+        sum(1 / counts[a] for a in attrs) / len(attrs) if attrs else 0.0 for *_, attrs in rows
+    ]
     return GoalTable(
         np.array([r[0] for r in rows], np.int32),
         np.array([r[1] for r in rows], np.int64),
@@ -172,17 +177,17 @@ def read_goal(given: Any) -> Goal:
         ValueError: a field is missing or of a wrong kind.
     """
     try:
-        fields = {name: given[name] for name in Goal.__slots__ if name != "weight"}
-        options = fields["goal_options"]
-        fields["attributes"] = tuple(map(str, fields["attributes"]))
-        fields["price_upper"] = float(fields["price_upper"])
+        found = {name: given[name] for name in GOAL_FIELDS if name != "weight"}
+        options = found["goal_options"]
+        found["attributes"] = tuple(map(str, found["attributes"]))
+        found["price_upper"] = float(found["price_upper"])
         if isinstance(options, Mapping):
-            fields["goal_options"] = {str(k): str(v) for k, v in options.items()}
+            found["goal_options"] = {str(k): str(v) for k, v in options.items()}
         else:
-            fields["goal_options"] = tuple(map(str, options))
-        goal = Goal(**fields, weight=float(given.get("weight", 1.0)))
+            found["goal_options"] = tuple(map(str, options))
+        goal = Goal(**found, weight=float(given.get("weight", 1.0)))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise ValueError(f"not a goal ({error!r}); needed: {', '.join(Goal.__slots__)}") from None
+        raise ValueError(f"not a goal ({error!r}); needed: {', '.join(GOAL_FIELDS)}") from None
     texts = ("asin", "category", "query", "name", "product_category", "instruction_text")
     wrong = [name for name in texts if not isinstance(getattr(goal, name), str)]
     if wrong:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from agent_envs.core.errors import DataError, MissingExtra
-from agent_envs.envs.webshop.catalogue import write_stock
+from agent_envs.envs.webshop.catalogue import Catalogue, write_stock
 from agent_envs.envs.webshop.goals import HumanRow, made_table
 from agent_envs.envs.webshop.index import Postings, build_index, read_postings
 from agent_envs.envs.webshop.nouns import tag_titles
@@ -67,13 +67,18 @@ def find_files(data_dir: Path) -> Files:
 
 
 def compile_files(
-    files: Files, folder: Path, progress: Progress = lambda done, total: None, workers: int = 1
+    files: Files,
+    folder: Path,
+    progress: Progress = lambda done, total: None,
+    workers: int = 1,
+    earlier: Sequence[Catalogue] = (),
 ) -> dict[str, int]:
     """Compile to ``folder`` (replaced as a whole); returns how many products were skipped, by reason.
 
     Args:
         progress: called with (bytes read, bytes in all) of the catalogue.
         workers: processes that analyse; more than 1 need an importable main module (spawn).
+        earlier: catalogues whose titles are tagged already.
 
     Raises:
         DataError: a file is no JSON or no UTF-8, or holds no product at all.
@@ -82,7 +87,7 @@ def compile_files(
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        skipped = _compile(files, made, progress, workers)
+        skipped = _compile(files, made, progress, workers, _Nouns(files.nouns, earlier))
         shutil.rmtree(folder, ignore_errors=True)
         _move(made, folder)
     except BaseException:
@@ -100,10 +105,13 @@ def _move(made: Path, folder: Path) -> None:
         shutil.rmtree(made, ignore_errors=True)  # another process was faster
 
 
-def _compile(files: Files, folder: Path, progress: Progress, workers: int) -> dict[str, int]:
+def _compile(
+    files: Files, folder: Path, progress: Progress, workers: int, known: _Nouns
+) -> dict[str, int]:
     reader = _Reader(files, progress)
-    known = _read_nouns(files.nouns)
-    ends, asins, goals = array("q"), [], []
+    ends = array("q")
+    asins: list[str] = []
+    goals: list[tuple[int, int, tuple[str, ...]]] = []
     postings: list[Postings] = []
     size = 0
     with (folder / "records.bin").open("wb") as file:
@@ -113,7 +121,9 @@ def _compile(files: Files, folder: Path, progress: Progress, workers: int) -> di
                 size += file.write(line)
                 ends.append(size)
                 if product.instruction:
-                    goals.append((len(asins), product.combinations(), product.instruction_attributes))
+                    goals.append(
+                        (len(asins), product.combinations(), product.instruction_attributes)
+                    )
                 asins.append(product.asin)
             postings.append(batch)
     if not asins:
@@ -207,11 +217,36 @@ def _is_utf8(file: IO[bytes]) -> bool:
     return True
 
 
+class _Nouns:
+    """Nouns that need no tagger: of ``nouns.json`` (``{title: [noun, ...]}``), else of catalogues
+    compiled before that hold the product under the same title."""
+
+    def __init__(self, path: Path | None, earlier: Sequence[Catalogue]) -> None:
+        pairs = () if path is None else _stream(path, pairs=True)
+        self._given = {title: tuple(map(str, nouns)) for title, nouns in pairs}
+        self._earlier = earlier
+
+    def of(self, product: Product) -> tuple[str, ...] | None:
+        """The nouns of the product's title; None where they are not known."""
+        given = self._given.get(product.title)
+        return self._tagged_before(product) if given is None else given
+
+    def _tagged_before(self, product: Product) -> tuple[str, ...] | None:
+        for catalogue in self._earlier:
+            try:
+                known = catalogue.product(catalogue.number(product.asin))
+            except KeyError:
+                continue
+            if known.title == product.title:
+                return known.nouns
+        return None
+
+
 def _prepared(
-    batches: Iterable[tuple[int, list[Product]]], known: dict[str, tuple[str, ...]], workers: int
+    batches: Iterable[tuple[int, list[Product]]], known: _Nouns, workers: int
 ) -> Iterator[tuple[list[Product], Postings]]:
     """Analysed and tagged batches in order, at most two per worker in flight."""
-    jobs = ((first, products, _titles(products, known)) for first, products in batches)
+    jobs = ((first, products, [known.of(p) for p in products]) for first, products in batches)
     if workers <= 1:
         yield from (_prepare(*job) for job in jobs)
         return
@@ -225,12 +260,6 @@ def _prepared(
             yield waiting.popleft().result()
 
 
-def _titles(
-    products: list[Product], known: dict[str, tuple[str, ...]]
-) -> list[tuple[str, ...] | None]:
-    return [known.get(product.title) for product in products]
-
-
 def _prepare(
     first: int, products: list[Product], nouns: list[tuple[str, ...] | None]
 ) -> tuple[list[Product], Postings]:
@@ -242,13 +271,6 @@ def _prepare(
     ]
     texts = (product.indexed_text() for product in complete)
     return complete, read_postings(texts, range(first, first + len(products)))
-
-
-def _read_nouns(path: Path | None) -> dict[str, tuple[str, ...]]:
-    """Known nouns by title (``{title: [noun, ...]}``)."""
-    if path is None:
-        return {}
-    return {title: tuple(map(str, nouns)) for title, nouns in _stream(path, pairs=True)}
 
 
 def _read_people(path: Path | None, places: dict[str, int]) -> list[HumanRow]:

@@ -18,17 +18,16 @@ from agent_envs.envs.webshop.analysis import analyse
 
 K1, B = 0.9, 0.4
 RESULTS = 50
-Array = npt.NDArray
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
     """What one batch of documents holds: parallel arrays of (term key, document, frequency)."""
 
-    keys: Array[np.uint64]
-    documents: Array[np.int32]
-    counts: Array[np.uint16]
-    lengths: Array[np.int32]  # of the batch's documents
+    keys: npt.NDArray[np.uint64]
+    documents: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.uint16]
+    lengths: npt.NDArray[np.int32]  # of the batch's documents
 
 
 def term_key(term: str) -> int:
@@ -65,10 +64,10 @@ def read_postings(texts: Iterable[str], documents: Sequence[int]) -> Postings:
 class Index:
     """Terms (sorted keys), where each one's postings begin, and the postings themselves."""
 
-    keys: Array[np.uint64]
-    starts: Array[np.int64]  # one more than keys
-    documents: Array[np.int32]
-    impacts: Array[np.float32]
+    keys: npt.NDArray[np.uint64]
+    starts: npt.NDArray[np.int64]  # one more than keys
+    documents: npt.NDArray[np.int32]
+    impacts: npt.NDArray[np.float32]
     size: int
 
     def search(self, query: str, limit: int = RESULTS) -> list[tuple[int, float]]:
@@ -87,7 +86,7 @@ class Index:
         return _best(scores.astype(np.float32), limit)
 
 
-def _best(scores: Array[np.float32], limit: int) -> list[tuple[int, float]]:
+def _best(scores: npt.NDArray[np.float32], limit: int) -> list[tuple[int, float]]:
     found = np.flatnonzero(scores)
     values = scores[found]
     if len(found) > limit:
@@ -98,7 +97,7 @@ def _best(scores: Array[np.float32], limit: int) -> list[tuple[int, float]]:
     return list(zip(found[order].tolist(), values[order].tolist(), strict=True))
 
 
-def build_index(batches: Sequence[Postings], size: int, lengths: Array[np.int32]) -> Index:
+def build_index(batches: Sequence[Postings], size: int, lengths: npt.NDArray[np.int32]) -> Index:
     """Sort all postings by term and weigh them. ``lengths``: terms per document, by number."""
     keys, frequency = _count_terms(batches)
     starts = np.concatenate([[0], np.cumsum(frequency)]).astype(np.int64)
@@ -122,7 +121,9 @@ def build_index(batches: Sequence[Postings], size: int, lengths: Array[np.int32]
     return Index(keys, starts, documents, impacts, size)
 
 
-def _count_terms(batches: Sequence[Postings]) -> tuple[Array[np.uint64], Array[np.int64]]:
+def _count_terms(
+    batches: Sequence[Postings],
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
     keys, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
     for batch in batches:
         found, times = np.unique(batch.keys, return_counts=True)
@@ -132,12 +133,12 @@ def _count_terms(batches: Sequence[Postings]) -> tuple[Array[np.uint64], Array[n
     return keys, counts
 
 
-def _norms(lengths: Array[np.int32], size: int) -> Array[np.float32]:
+def _norms(lengths: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.float32]:
     """1 / (k1 (1 - b + b dl / avgdl)) with Lucene's one-byte document length."""
     average = np.float32(float(lengths.sum(dtype=np.int64)) / size)
     rounded = np.array([norm_length(n) for n in range(int(lengths.max(initial=0)) + 1)], np.float32)
     inverse = 1 / (np.float32(K1) * (np.float32(1 - B) + np.float32(B) * rounded / average))
-    found: Array[np.float32] = inverse.astype(np.float32)[lengths]
+    found: npt.NDArray[np.float32] = inverse.astype(np.float32)[lengths]
     return found
 
 

@@ -137,10 +137,21 @@ class RichPages:
         return f"WebShop\nInstruction: \n{instruction}\n{button('Search')}\n"
 
     def results(
-        self, instruction: str, page: int, total: int, cards: Sequence[Card], visited: Collection[str]
+        self,
+        instruction: str,
+        page: int,
+        total: int,
+        cards: Sequence[Card],
+        visited: Collection[str],
     ) -> str:
         turns = (PREV, NEXT) if page > 1 else (NEXT,)
-        head = ["Instruction:", instruction, button(BACK), page_line(page, total), *map(button, turns)]
+        head = [
+            "Instruction:",
+            instruction,
+            button(BACK),
+            page_line(page, total),
+            *map(button, turns),
+        ]
         rows = [card.rich_rows[card.product.asin in visited] for card in cards]
         return "\n".join(head) + "\n" + "".join(rows)
 

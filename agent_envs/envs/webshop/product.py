@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from agent_envs.core.record import record
@@ -64,15 +65,18 @@ class Product:
 
     def to_list(self) -> list[Any]:
         """As JSON-able data, for :meth:`from_list`."""
-        return [getattr(self, name) for name in self.__slots__]
+        return [getattr(self, name) for name in _FIELDS]
 
     @classmethod
     def from_list(cls, row: list[Any]) -> Product:
-        fields: dict[str, Any] = dict(zip(cls.__slots__, row, strict=True))
+        fields: dict[str, Any] = dict(zip(_FIELDS, row, strict=True))
         for name in ("bullets", "prices", "attributes", "instruction_attributes", "nouns"):
             fields[name] = tuple(fields[name])
         fields["options"] = {name: tuple(values) for name, values in fields["options"].items()}
         return cls(**fields)
+
+
+_FIELDS = tuple(field.name for field in fields(Product))
 
 
 def read_product(row: Any, facts: Mapping[str, Any]) -> Product:
@@ -84,7 +88,8 @@ def read_product(row: Any, facts: Mapping[str, Any]) -> Product:
     if not isinstance(row, Mapping):
         raise BadProduct("no JSON object")
     asin = _text(row, "asin")
-    if asin == "nan" or not 0 < len(asin) <= MAX_ASIN or not asin.isalnum():
+    plain = asin.isascii() and asin.isalnum()
+    if asin == "nan" or not plain or len(asin) > MAX_ASIN:
         raise BadProduct("asin is no product id")
     prices, tag = read_price(row.get("pricing"))
     images = row.get("images")

@@ -16,7 +16,8 @@ PROFILE = Profile(
     prompt=PromptSpec(
         first=_ROLE + "Current page: {observation}\n" + _ANSWER,
         later=(
-            _ROLE + "You have taken {step_count} step(s) so far. The last {history_length} page(s), "
+            _ROLE
+            + "You have taken {step_count} step(s) so far. The last {history_length} page(s), "
             "each with the action you took on it:\n{omitted}{history}\n"
             "This is step {current_step}. Current page: {observation}\n" + _ANSWER
         ),

@@ -113,7 +113,9 @@ class GoalTasks(TaskSet):
             raise DataError(f"{task_id!r}: goal {place} wants {product.asin}: another catalogue?")
         _, combination, weight = self._table.place(place)
         if self._table.human:
-            return human_goal(product, self._table.human[combination], combination, self._price_seed)
+            return human_goal(
+                product, self._table.human[combination], combination, self._price_seed
+            )
         return made_goal(product, combination, weight, self._price_seed)
 
 
@@ -153,7 +155,9 @@ def open_shop(data_dir: str | Path | None, images: bool) -> Shop:
     if chosen == "imported":
         folder = imported_folder()
         meta = folder / "meta.json"
-        return _compiled(folder, meta.stat().st_mtime_ns if meta.exists() else 0, images, "imported")
+        return _compiled(
+            folder, meta.stat().st_mtime_ns if meta.exists() else 0, images, "imported"
+        )
     path = Path(chosen).expanduser().absolute()
     folder = _compiled_once(path)
     return _compiled(folder, 0, images, path.name)
@@ -196,15 +200,27 @@ def _compiled_once(path: Path) -> Path:
     if not (folder / "meta.json").exists():
         logger.warning("compiling %s into %s (once; 'agent-envs data import webshop' does it in "
                        "parallel)", files.items, folder)  # fmt: skip
-        skipped = compile_files(files, folder)
+        skipped = compile_files(files, folder, earlier=_earlier())
         if skipped:
             logger.warning("%s: products left out: %s", files.items, skipped)
     return folder
+
+
+def _earlier() -> list[Catalogue]:
+    """Catalogues in the cache: their titles need no tagging again."""
+    found: list[Catalogue] = []
+    for meta in sorted((cache_dir() / "webshop").glob("[!.]*/meta.json")):
+        try:
+            found.append(read_stock(meta.parent, "", "").catalogue)
+        except DataError as error:  # of another version
+            logger.info("not used for nouns: %s", error)
+    return found
 
 
 def import_folder(
     data_dir: Path, progress: Callable[[int, int], None], workers: int
 ) -> tuple[Stock, dict[str, int]]:
     """Compile a download for ``data_dir="imported"``; returns the stock and what was left out."""
-    skipped = compile_files(find_files(data_dir.absolute()), imported_folder(), progress, workers)
+    files = find_files(data_dir.absolute())
+    skipped = compile_files(files, imported_folder(), progress, workers, _earlier())
     return read_stock(imported_folder(), "imported", ""), skipped

@@ -6,8 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.core.actions import Actions
-from agent_envs.envs.webshop.pages import BACK, BUY, NEXT, PER_PAGE, PREV, SEARCH_ACTION, SUB_PAGES
-from agent_envs.envs.webshop.pages import Card, Pages
+from agent_envs.envs.webshop.pages import (
+    BACK,
+    BUY,
+    NEXT,
+    PER_PAGE,
+    PREV,
+    SEARCH_ACTION,
+    SUB_PAGES,
+    Card,
+    Pages,
+)
 
 if TYPE_CHECKING:
     from agent_envs.envs.webshop.shop import Shop
