@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.webshop [--data DIR --episodes FILE] [--large 100000]``
 
-``DIR`` holds the original's files, ``FILE`` recorded episodes (their goals and actions are played); without them
-the generated shop and its expert's episodes. CPU time of one process; best and median of five.
+``DIR`` holds the original's files, ``FILE`` recorded episodes (their goals and actions are played); without
+them the generated shop and its expert's episodes. CPU time of one process; best and median of five.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ for seed in range(200):
     env.reset(seed=seed)
     while not (env.terminated or env.truncated):
         env.step(env.expert_action())
-queries = [p.title for p in (env.shop.catalogue.product(i) for i in range(0, env.shop.catalogue.size, 97))][:200]
+catalogue = env.shop.catalogue
+queries = [catalogue.product(i).title for i in range(0, catalogue.size, 97)][:200]
 for query in queries: env.shop.search(query)
 begun = time.process_time()
 for query in queries: env.shop.search(query)
@@ -186,7 +187,7 @@ def write_original(folder: Path, made: Iterable[Product]) -> None:
     """Products in the original's files, with their nouns."""
     names = ("items_shuffle", "items_ins_v2", "nouns")
     files = [(folder / f"{name}.json").open("w", encoding="utf-8") for name in names]
-    for number, (file, bracket) in enumerate(zip(files, "[{{", strict=True)):
+    for file, bracket in zip(files, "[{{", strict=True):
         file.write(bracket)
     for number, p in enumerate(made):
         comma = ",\n" if number else ""

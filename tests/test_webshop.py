@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import sys
 import time
 from collections import Counter
@@ -311,6 +312,11 @@ def test_untagged_names_without_spacy_name_the_extra(small: Path, monkeypatch):
     monkeypatch.setattr("agent_envs.envs.webshop.shop._earlier", list)
     with pytest.raises(MissingExtra, match=r"agent-envs\[webshop-tags\]"):
         make(small)
+
+
+def test_a_worker_can_say_what_is_missing():
+    error = pickle.loads(pickle.dumps(MissingExtra("tagging", "webshop-tags")))
+    assert str(error) == str(MissingExtra("tagging", "webshop-tags"))
 
 
 def test_a_tagger_sees_each_unknown_name_once(small: Path, monkeypatch):

@@ -9,6 +9,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import get_context
@@ -251,13 +252,19 @@ def _prepared(
         yield from (_prepare(*job) for job in jobs)
         return
     waiting: deque[Future[tuple[list[Product], Postings]]] = deque()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for job in jobs:
-            waiting.append(pool.submit(_prepare, *job))
-            if len(waiting) >= 2 * workers:
+    try:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            for job in jobs:
+                waiting.append(pool.submit(_prepare, *job))
+                if len(waiting) >= 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise DataError(
+            f"a worker that analyses the catalogue was ended from outside, perhaps for lack of memory ({workers} were running): "
+            "free some and try again"
+        ) from None
 
 
 def _prepare(

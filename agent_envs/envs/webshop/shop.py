@@ -24,6 +24,7 @@ from agent_envs.envs.webshop.reward import Wish
 logger = logging.getLogger("agent_envs.webshop")
 
 CARDS_IN_MEMORY = 4096
+WORTH_WORKERS = 8_000_000  # bytes of catalogue from which starting processes pays
 SPLITS: dict[str, dict[str, tuple[int, int | None]]] = {  # rule -> split -> goals [from, to)
     "seed": {"train": (500, None), "test": (0, 500)},
     "original": {"train": (1500, None), "eval": (500, 1500), "test": (0, 500)},
@@ -222,5 +223,7 @@ def import_folder(
 ) -> tuple[Stock, dict[str, int]]:
     """Compile a download for ``data_dir="imported"``; returns the stock and what was left out."""
     files = find_files(data_dir.absolute())
+    if files.items.stat().st_size < WORTH_WORKERS:
+        workers = 1
     skipped = compile_files(files, imported_folder(), progress, workers, _earlier())
     return read_stock(imported_folder(), "imported", ""), skipped
