@@ -314,6 +314,20 @@ def test_untagged_names_without_spacy_name_the_extra(small: Path, monkeypatch):
         make(small)
 
 
+@pytest.mark.parametrize("module", ["nltk.stem.porter", "rapidfuzz"])
+def test_a_missing_package_names_the_extra(run_python, module: str):
+    code = (
+        "import sys; sys.modules[sys.argv[1]] = None\n"
+        "import agent_envs\n"
+        "group = agent_envs.make_group('AgentEnv/WebShop-v0')\n"
+        "group.reset(seed=1)\n"
+        "group.expert_actions([0]); group.step(['search[tea]']); group.expert_actions([0])"
+    )
+    done = run_python(code, module)
+    assert done.returncode == 1
+    assert "agent-envs[webshop]" in done.stderr
+
+
 def test_a_worker_can_say_what_is_missing():
     error = pickle.loads(pickle.dumps(MissingExtra("tagging", "webshop-tags")))
     assert str(error) == str(MissingExtra("tagging", "webshop-tags"))

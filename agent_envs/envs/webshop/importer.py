@@ -262,8 +262,8 @@ def _prepared(
                 yield waiting.popleft().result()
     except BrokenProcessPool:
         raise DataError(
-            f"a worker that analyses the catalogue was ended from outside, perhaps for lack of memory ({workers} were running): "
-            "free some and try again"
+            f"one of {workers} processes that analyse the catalogue was ended from outside, perhaps "
+            "for lack of memory: free some and try again"
         ) from None
 
 
