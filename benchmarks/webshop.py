@@ -8,12 +8,14 @@ them the generated shop and its expert's episodes. CPU time of one process; best
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -216,11 +218,17 @@ def _facts(p: Product) -> dict[str, Any]:
     }
 
 
-def large_figures(size: int) -> dict[str, float]:
-    """Compiling and opening a generated catalogue of ``size`` products, each in a fresh process."""
+def repeated(own: list[Product], size: int) -> Iterator[Product]:
+    """``size`` products with the texts of ``own``, under ids and titles of their own."""
+    for number, p in zip(range(size), itertools.cycle(own), strict=False):
+        yield replace(p, asin=f"R{number:09d}", title=f"{p.title} {number:x}")
+
+
+def large_figures(size: int, own: list[Product]) -> dict[str, float]:
+    """Compiling and opening ``size`` products, each in a fresh process; generated if ``own`` is empty."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_original(folder, generate(size))
+        write_original(folder, repeated(own, size) if own else generate(size))
         os.environ["AGENT_ENVS_CACHE"] = str(folder / "cache")
         found = fresh(COMPILE, name, str(folder / "cache/webshop/imported"))
         found["MB of files"] = (folder / "items_shuffle.json").stat().st_size / 2**20
@@ -262,7 +270,8 @@ def main(
         "shop", _short(fresh(OPEN, data or "")), "naive", _short(fresh(NAIVE, data or ""))
     )
     if large:
-        console.print(f"{large:,} generated products", _short(large_figures(large)))
+        figures = large_figures(large, products(env) if data else [])
+        console.print(f"{large:,} products", _short(figures))
 
 
 def _short(figures: dict[str, float]) -> dict[str, float]:

@@ -73,13 +73,16 @@ def compile_files(
     progress: Progress = lambda done, total: None,
     workers: int = 1,
     earlier: Sequence[Catalogue] = (),
+    *,
+    replace_old: bool = False,
 ) -> dict[str, int]:
-    """Compile to ``folder`` (replaced as a whole); returns how many products were skipped, by reason.
+    """Compile to ``folder``, which appears as a whole; returns how many products were skipped, by reason.
 
     Args:
         progress: called with (bytes read, bytes in all) of the catalogue.
         workers: processes that analyse; more than 1 need an importable main module (spawn).
         earlier: catalogues whose titles are tagged already.
+        replace_old: a folder that is there gives way; else it stays, as another process made it.
 
     Raises:
         DataError: a file is no JSON or no UTF-8, or holds no product at all.
@@ -89,8 +92,12 @@ def compile_files(
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         skipped = _compile(files, made, progress, workers, _Nouns(files.nouns, earlier))
-        shutil.rmtree(folder, ignore_errors=True)
-        _move(made, folder)
+        if replace_old and folder.exists():
+            old = folder.rename(made.with_suffix(".old"))
+            made.rename(folder)
+            shutil.rmtree(old)
+        else:
+            _move(made, folder)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
@@ -166,7 +173,8 @@ class _Reader:
         for place, row in enumerate(_stream(self._files.items, progress=self._progress)):
             asin = row.get("asin") if isinstance(row, dict) else None
             try:
-                product = read_product(row, facts.get(asin, {}) if isinstance(asin, str) else {})
+                # popped, as there are a million: a second product of the same id is refused anyway
+                product = read_product(row, facts.pop(asin, {}) if isinstance(asin, str) else {})
                 if product.asin in seen:
                     raise BadProduct("asin was there before")
             except BadProduct as problem:

@@ -13,13 +13,14 @@ from typing import Any
 from agent_envs.core.errors import DataError, OptionError, one_of
 from agent_envs.core.files import cache_dir
 from agent_envs.core.tasks import TaskSet
+from agent_envs.envs.webshop.analysis import analyse
 from agent_envs.envs.webshop.catalogue import Catalogue, Stock, read_stock
 from agent_envs.envs.webshop.generator import generated_stock
 from agent_envs.envs.webshop.goals import Goal, GoalTable, drawn_price, human_goal, made_goal
 from agent_envs.envs.webshop.importer import compile_files, find_files
 from agent_envs.envs.webshop.nouns import tag_titles
 from agent_envs.envs.webshop.pages import Card
-from agent_envs.envs.webshop.reward import Wish
+from agent_envs.envs.webshop.reward import Wish, similar
 
 logger = logging.getLogger("agent_envs.webshop")
 
@@ -150,6 +151,7 @@ class Prices:
 
 def open_shop(data_dir: str | Path | None, images: bool) -> Shop:
     """The shop of ``data_dir``, else of ``$WEBSHOP_DATA``, else the generated one."""
+    _use_packages()
     chosen = str(data_dir or os.environ.get("WEBSHOP_DATA") or "")
     if not chosen:
         return _embedded(images)
@@ -162,6 +164,12 @@ def open_shop(data_dir: str | Path | None, images: bool) -> Shop:
     path = Path(chosen).expanduser().absolute()
     folder = _compiled_once(path)
     return _compiled(folder, 0, images, path.name)
+
+
+def _use_packages() -> None:
+    """Raise MissingExtra now rather than in the middle of an episode."""
+    analyse("caf\xe9 shopping")
+    similar("a", "a")
 
 
 @lru_cache(maxsize=2)
@@ -225,5 +233,6 @@ def import_folder(
     files = find_files(data_dir.absolute())
     if files.items.stat().st_size < WORTH_WORKERS:
         workers = 1
-    skipped = compile_files(files, imported_folder(), progress, workers, _earlier())
+    folder, known = imported_folder(), _earlier()
+    skipped = compile_files(files, folder, progress, workers, known, replace_old=True)
     return read_stock(imported_folder(), "imported", ""), skipped
