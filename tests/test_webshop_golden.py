@@ -15,7 +15,7 @@ import pytest
 
 import agent_envs  # noqa: F401 (registers)
 from agent_envs.envs.webshop import WebShopEnv
-from agent_envs.envs.webshop.goals import read_goal
+from agent_envs.envs.webshop.goals import NO_CAP, cap_steps, read_goal
 from agent_envs.envs.webshop.reward import score
 from tests.conftest import shared
 
@@ -177,7 +177,7 @@ def test_goals_come_in_the_recorded_order(original: Path):
     """All but the price limit, which the original draws from the global generator."""
     env = make(original)
     assert {s: env.tasks.count(s) for s in env.tasks.splits} == {"train": GOALS - 500, "test": 500}
-    seen = set()
+    seen, met = set(), Counter()
     for name in RECORDINGS:
         for episode in recorded(name):
             index, theirs = episode["goal_index"], episode["goal"]
@@ -189,5 +189,10 @@ def test_goals_come_in_the_recorded_order(original: Path):
             assert ours.weight == pytest.approx(theirs["weight"], rel=1e-12)
             head, _, _ = theirs["instruction_text"].partition(", and price lower than")
             assert ours.instruction_text.partition(", and price lower than")[0] == head
+            steps = cap_steps(episode["price"])
+            limits = steps[1:] if len(steps) > 1 else [NO_CAP]
+            assert theirs["price_upper"] in limits
+            met[limits.index(theirs["price_upper"])] += 1
             seen.add(index)
+    assert min(met[i] for i in range(3)) > 0
     assert len(seen) > 50

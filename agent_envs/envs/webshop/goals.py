@@ -59,10 +59,14 @@ def drawn_price(product: Product, price_seed: int) -> float:
     return low + (high - low) * draw
 
 
+def cap_steps(price: float) -> list[float]:
+    """The first four multiples of ten above a price, up to 990."""
+    return [float(ten) for ten in range(10, 1000, 10) if ten > price][:4]
+
+
 def price_cap(product: Product, number: int, price_seed: int) -> float:
     """The upper of two of the first four multiples of ten above the price; NO_CAP beyond 980."""
-    price = drawn_price(product, price_seed)
-    steps = [float(ten) for ten in range(10, 1000, 10) if ten > price][:4]
+    steps = cap_steps(drawn_price(product, price_seed))
     if len(steps) < 2:
         return NO_CAP
     draw = random.Random(keyed_seed(price_seed, _CAP_KEY, asin_key(product.asin), number))
