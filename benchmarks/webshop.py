@@ -123,7 +123,7 @@ def resident():
 OPEN = (
     MEASURE
     + """
-import gymnasium, agent_envs, regex, nltk.stem.porter, rapidfuzz
+import gymnasium, agent_envs, regex, rapidfuzz
 data = sys.argv[1] or None
 before, begun = resident(), time.process_time()
 env = gymnasium.make("AgentEnv/WebShop-v0", data_dir=data).unwrapped

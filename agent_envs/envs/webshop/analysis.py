@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from agent_envs.core.errors import MissingExtra
+from agent_envs.envs.webshop.porter import stem
 
 MAX_WORD = 255  # Lucene cuts longer words into pieces of this length
 STOP_WORDS = frozenset(
@@ -68,16 +69,6 @@ def _word() -> Callable[[str], list[str]]:
     return regex.compile(pattern, regex.VERSION1).findall  # type: ignore[no-any-return]
 
 
-@lru_cache(maxsize=1)
-def _stemmer() -> Callable[[str], str]:
-    try:
-        from nltk.stem.porter import PorterStemmer
-    except ImportError:
-        raise MissingExtra("the shop's search", "webshop") from None
-    porter = PorterStemmer(mode=PorterStemmer.MARTIN_EXTENSIONS)
-    return lambda word: str(porter.stem(word, to_lowercase=False))
-
-
 @lru_cache(maxsize=1 << 17)
 def _term(word: str) -> str:
     """The term of one word; "" for a stop word."""
@@ -86,7 +77,7 @@ def _term(word: str) -> str:
     word = word.lower()
     if word in STOP_WORDS:
         return ""
-    return _stemmer()(word) if len(word) > 2 else word
+    return stem(word) if len(word) > 2 else word
 
 
 def words(text: str) -> list[str]:
