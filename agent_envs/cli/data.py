@@ -16,11 +16,11 @@ app = typer.Typer(
     help=(
         "Real benchmark data.\n\n`import` packs a download into the cache; environments use it "
         'only where it is named: `data_dir="imported"`. A download can also be used in place: '
-        "`data_dir=DIR`, or the environment variable (`ALFWORLD_DATA`)."
+        "`data_dir=DIR`, or the environment variable (`ALFWORLD_DATA`, `WEBSHOP_DATA`)."
     ),
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Which data: alfworld.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Which data: alfworld, webshop.")]
 
 
 def _import_alfworld(folder: Path, update: Callable[..., None]) -> dict[str, Any]:
@@ -50,8 +50,51 @@ def _info_alfworld(data_dir: str | None) -> dict[str, Any]:
     return found
 
 
-IMPORTERS = {"alfworld": _import_alfworld}
-INFOS = {"alfworld": _info_alfworld}
+def _import_webshop(folder: Path, update: Callable[..., None]) -> dict[str, Any]:
+    import os
+    import time
+
+    from agent_envs.envs.webshop import shop
+
+    begun = time.monotonic()
+    stock, skipped = shop.import_folder(folder, update, min(8, os.cpu_count() or 1))
+    path = shop.imported_folder()
+    return {
+        "path": str(path),
+        "bytes": sum(file.stat().st_size for file in path.iterdir()),
+        "seconds": round(time.monotonic() - begun, 1),
+        "counts": _webshop_counts(stock),
+        "skipped": skipped,
+    }
+
+
+def _webshop_counts(stock: Any) -> dict[str, int]:
+    people = 0 if stock.human is None else len(stock.human)
+    return {
+        "products": stock.catalogue.size,
+        "made goals": len(stock.made),
+        "people's goals": people,
+    }
+
+
+def _info_webshop(data_dir: str | None) -> dict[str, Any]:
+    import os
+
+    from agent_envs.envs.webshop import shop
+
+    path = shop.imported_folder()
+    stock = shop.open_shop(data_dir, False).stock
+    return {
+        "imported catalogue": f"{path} ({'present' if path.exists() else 'absent'})",
+        "WEBSHOP_DATA": os.environ.get("WEBSHOP_DATA", "not set"),
+        "in use": stock.source,
+        "counts": _webshop_counts(stock),
+        "skipped": stock.skipped,
+    }
+
+
+IMPORTERS = {"alfworld": _import_alfworld, "webshop": _import_webshop}
+INFOS = {"alfworld": _info_alfworld, "webshop": _info_webshop}
 
 
 @app.command("import")
@@ -67,10 +110,13 @@ def import_data(
     if as_json:
         print_json(report)
         return
-    games = ", ".join(f"{split} {count}" for split, count in report["games"].items())
-    out.print(f"{report['path']}: {report['bytes']:,} bytes, {games}", highlight=False)
+    counts = report.get("games") or report["counts"]
+    games = ", ".join(f"{name} {count}" for name, count in counts.items())
+    took = f", in {report['seconds']} s" if "seconds" in report else ""
+    out.print(f"{report['path']}: {report['bytes']:,} bytes, {games}{took}", highlight=False)
+    what = "games" if "games" in report else "products:"
     for reason, count in report["skipped"].items():
-        out.print(f"left out: {count} games {reason}", highlight=False)
+        out.print(f"left out: {count} {what} {reason}", highlight=False)
     out.print('use it with data_dir="imported"', highlight=False)
 
 

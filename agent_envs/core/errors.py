@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class AgentEnvError(Exception):
@@ -50,6 +51,10 @@ class MissingExtra(AgentEnvError, ImportError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an optional part: pip install 'agent-envs[{extra}]'")
+        self._parts = feature, extra
+
+    def __reduce__(self) -> tuple[Any, ...]:  # by the message alone a worker could not send it
+        return type(self), self._parts
 
 
 def positive(what: str, value: object) -> int:
