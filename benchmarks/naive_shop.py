@@ -13,8 +13,9 @@ from collections import Counter
 from html.parser import HTMLParser
 
 from agent_envs.envs.webshop.analysis import analyse
-from agent_envs.envs.webshop.index import K1, RESULTS, B, norm_length
 from agent_envs.envs.webshop.product import Product
+from agent_envs.envs.webshop.shop import RESULTS
+from agent_envs.retrieval.bm25 import K1, B, norm_length
 
 PER_PAGE = 10
 

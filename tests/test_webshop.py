@@ -27,10 +27,11 @@ from agent_envs.envs.webshop.catalogue import stock_in_memory
 from agent_envs.envs.webshop.generator import generate, generated_stock
 from agent_envs.envs.webshop.goals import NO_CAP, drawn_price, price_cap
 from agent_envs.envs.webshop.importer import compile_files, find_files
-from agent_envs.envs.webshop.index import K1, B, norm_length
 from agent_envs.envs.webshop.product import BadProduct, read_price, read_product
 from agent_envs.envs.webshop.reward import options_met, strictly_met, title_score
+from agent_envs.envs.webshop.shop import RESULTS
 from agent_envs.envs.webshop.visit import parse_action
+from agent_envs.retrieval.bm25 import K1, B, norm_length
 
 GOOD = {
     "asin": "AA00000001",
@@ -143,7 +144,7 @@ def test_search_equals_a_plain_statement_of_bm25():
                     norm = K1 * (1 - B + B * norm_length(len(text)) / average)
                     idf = math.log(1 + (120 - df + 0.5) / (df + 0.5))
                     scores[i] += times * idf * (1 - 1 / (1 + f / norm))
-        found = stock.index.search(query)
+        found = stock.index.search(analyse(query), RESULTS)
         assert len(found) == min(50, np.count_nonzero(scores))
         for number, score in found:
             assert score == pytest.approx(scores[number], abs=1e-5)
@@ -448,7 +449,9 @@ def test_a_compiled_shop_equals_the_one_in_memory(tmp_path: Path):
     with pytest.raises(KeyError):
         stored.catalogue.number("ZZ")
     for query in ("bath rugs", "lavender", "usb cable nylon"):
-        assert stored.index.search(query) == memory.index.search(query)
+        assert stored.index.search(analyse(query), RESULTS) == memory.index.search(
+            analyse(query), RESULTS
+        )
     assert [stored.made.place(i) for i in range(50)] == [memory.made.place(i) for i in range(50)]
 
 

@@ -15,8 +15,10 @@ import pytest
 
 import agent_envs  # noqa: F401 (registers)
 from agent_envs.envs.webshop import WebShopEnv
+from agent_envs.envs.webshop.analysis import analyse
 from agent_envs.envs.webshop.goals import NO_CAP, cap_steps, read_goal
 from agent_envs.envs.webshop.reward import score
+from agent_envs.envs.webshop.shop import RESULTS
 from tests.conftest import shared
 
 GOALS = 6910
@@ -85,7 +87,7 @@ def test_rankings_equal_lucene(original: Path):
     queries = recorded("lucene_rankings.json")
     assert len(queries) == 282
     for query in queries:
-        found = stock.index.search(query["query"])
+        found = stock.index.search(analyse(query["query"]), RESULTS)
         asins = [stock.catalogue.product(number).asin for number, _ in found]
         assert asins == [asin for asin, _ in query["results"]], query["query"]
         for (_, ours), (_, theirs) in zip(found, query["results"], strict=True):

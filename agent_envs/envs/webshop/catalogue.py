@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from agent_envs.core.errors import DataError
+from agent_envs.envs.webshop.analysis import analyse
 from agent_envs.envs.webshop.goals import GoalTable, HumanRow, made_table
-from agent_envs.envs.webshop.index import Index, build_index, read_postings
 from agent_envs.envs.webshop.product import Product
+from agent_envs.retrieval.bm25 import Index, build_index, read_postings
 
 VERSION = 1
 PRODUCTS_IN_MEMORY = 4096
@@ -71,7 +72,7 @@ def stock_in_memory(products: Sequence[Product], people: Sequence[HumanRow], sou
     """Index and goals of products in catalogue order. ``people``: ``product`` is a place in it."""
     catalogue = MemoryCatalogue(products)
     texts = [catalogue.product(i).indexed_text() for i in range(catalogue.size)]
-    postings = read_postings(texts, range(catalogue.size))
+    postings = read_postings(map(analyse, texts), range(catalogue.size))
     numbers = [catalogue.number(product.asin) for product in products]
     made = made_table(
         (numbers[i], product.combinations(), product.instruction_attributes)

@@ -19,11 +19,12 @@ from typing import IO, Any
 import numpy as np
 
 from agent_envs.core.errors import DataError, MissingExtra
+from agent_envs.envs.webshop.analysis import analyse
 from agent_envs.envs.webshop.catalogue import Catalogue, write_stock
 from agent_envs.envs.webshop.goals import HumanRow, made_table
-from agent_envs.envs.webshop.index import Postings, build_index, read_postings
 from agent_envs.envs.webshop.nouns import tag_titles
 from agent_envs.envs.webshop.product import BadProduct, Product, read_product
+from agent_envs.retrieval.bm25 import Postings, build_index, read_postings
 
 BATCH = 500
 ITEMS, FACTS, PEOPLE, NOUNS = "items_shuffle", "items_ins_v2", "items_human_ins.json", "nouns.json"
@@ -285,7 +286,7 @@ def _prepare(
         for product, found in zip(products, nouns, strict=True)
     ]
     texts = (product.indexed_text() for product in complete)
-    return complete, read_postings(texts, range(first, first + len(products)))
+    return complete, read_postings(map(analyse, texts), range(first, first + len(products)))
 
 
 def _read_people(path: Path | None, places: dict[str, int]) -> list[HumanRow]:

@@ -24,6 +24,7 @@ from agent_envs.envs.webshop.reward import Wish, similar
 
 logger = logging.getLogger("agent_envs.webshop")
 
+RESULTS = 50  # of a search
 CARDS_IN_MEMORY = 4096
 WORTH_WORKERS = 8_000_000  # bytes of catalogue from which starting processes pays
 SPLITS: dict[str, dict[str, tuple[int, int | None]]] = {  # rule -> split -> goals [from, to)
@@ -47,7 +48,7 @@ class Shop:
 
     def search(self, words: str) -> list[int]:
         """Numbers of the best 50 products, best first."""
-        return [number for number, _ in self.stock.index.search(words)]
+        return [number for number, _ in self.stock.index.search(analyse(words), RESULTS)]
 
     def wish(self, goal: Goal) -> Wish:
         """What the reward compares with."""
