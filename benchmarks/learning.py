@@ -40,6 +40,7 @@ ALGORITHMS = ("gigpo", "grpo", "ppo", "dapo", "gspo", "rloo", "reinforce_pp")
 
 # the default clip range (3e-4, 4e-4) is meant for replies of hundreds of tokens; these have about five
 OWN = {"gspo": ("--loss.clip_low", "0.03", "--loss.clip_high", "0.04")}
+SPLITS = ("valid_seen", "valid_unseen")
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,14 @@ class Task:
     algorithms: tuple[str, ...]
     seeds: tuple[int, ...]
     warm: str | None  # the task whose warm-started models it takes
+    exam: tuple[str, ...] = ()  # splits of which every task is played three times, before and after
 
 
 TASKS = {
     "number_line": Task("NumberLine, 0 to 5", 1, ALGORITHMS, (0, 1, 2), "number_line"),
-    "household": Task("Household, one object to its place", 1, ALGORITHMS, (0, 1, 2), "household"),
+    "household": Task(
+        "Household, one object to its place", 1, ALGORITHMS, (0, 1, 2), "household", SPLITS
+    ),
     "household_long": Task(
         "Household, long episodes", 2, ("gigpo", "grpo"), (0, 1, 2, 3, 4), "household"
     ),
@@ -82,6 +86,22 @@ class Job:
     def warm(self) -> Path | None:
         task = TASKS[self.task].warm
         return self.out / task / f"warm-{self.seed}" if task else None
+
+    @property
+    def exams(self) -> dict[Path, Path]:
+        """Where the exams before and after lie -> the model that sits them."""
+        if not TASKS[self.task].exam or self.warm is None:
+            return {}
+        return {
+            self.warm.with_suffix(".exam.json"): self.warm,
+            self.folder / "exam.json": self.folder / "final",
+        }
+
+    def exam_command(self, found: Path, model: Path) -> list[str]:
+        return [
+            "benchmarks.exam", str(self.config), str(model), "--out", str(found),
+            "--splits", *TASKS[self.task].exam,
+        ]  # fmt: skip
 
     @property
     def config(self) -> Path:
@@ -114,31 +134,44 @@ def start(words: list[str], log: Path) -> None:
     env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     with log.open("a") as file:
         code = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", *words, "--run.progress", "false"],
+            [sys.executable, "-W", "ignore", "-m", *words],
             cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT, check=False,
         ).returncode  # fmt: skip
     if code:
         raise RuntimeError(f"{' '.join(words)} ended with code {code}; see {log}")
 
 
-def run_all(jobs: list[Job], side_by_side: int) -> list[str]:
-    """Warm starts, then runs; returns what failed."""
+def stages(jobs: list[Job]) -> Iterator[tuple[str, list[tuple[list[str], Path]]]]:
+    """What is still to do, in order: name, and (command, log) that may run side by side."""
+    quiet = ["--run.progress", "false"]
     warm = {job.warm: job for job in jobs if job.warm and not (job.warm / "config.json").is_file()}
+    yield (
+        "warm starts",
+        [([*job.warm_command(), *quiet], path.with_suffix(".log")) for path, job in warm.items()],
+    )
+    yield (
+        "runs",
+        [([*j.command(), *quiet], j.folder.with_suffix(".log")) for j in jobs if not j.done],
+    )
+    exams = {
+        found: job.exam_command(found, model)
+        for job in jobs
+        for found, model in job.exams.items()
+        if job.done and not found.is_file()
+    }
+    yield "exams", [(command, found.with_suffix(".log")) for found, command in exams.items()]
+
+
+def run_all(jobs: list[Job], side_by_side: int) -> list[str]:
+    """Warm starts, runs, exams; returns what failed."""
     failed: list[str] = []
     with Progress(console=console) as progress, ThreadPoolExecutor(side_by_side) as pool:
-        for label, todo in (
-            (
-                "warm starts",
-                [(job.warm_command(), path.with_suffix(".log")) for path, job in warm.items()],
-            ),
-            ("runs", [(job, job.folder.with_suffix(".log")) for job in jobs if not job.done]),
-        ):
+        for label, todo in stages(jobs):
             bar = progress.add_task(label, total=len(todo))
 
-            def one(item: tuple[Any, Path], bar: Any = bar) -> None:
-                what, log = item
+            def one(item: tuple[list[str], Path], bar: Any = bar) -> None:
                 try:
-                    start(what if isinstance(what, list) else what.command(), log)
+                    start(*item)
                 except RuntimeError as error:
                     failed.append(str(error))
                 progress.advance(bar)
@@ -159,28 +192,39 @@ class Curve:
     rates: list[float]
     episodes: int
     seconds: float
+    marks: tuple[tuple[int, int], tuple[int, int]]  # (won, played) before and after
 
 
 def curve_of(job: Job) -> Curve | None:
-    """None for a run that is not finished."""
-    if not job.done:
+    """None for a run that is not finished, or not examined yet."""
+    if not (job.done and all(exam.is_file() for exam in job.exams)):
         return None
     rows = read_metrics(job.folder)
     held_out = [row for row in rows if "eval_success_rate" in row]
+    rates, episodes = [row["eval_success_rate"] for row in held_out], held_out[0]["eval_episodes"]
+    before, after = [_marks(path) for path in job.exams] or [
+        (round(rate * episodes), episodes) for rate in (rates[0], rates[-1])
+    ]
     return Curve(
         job,
         [row["update"] for row in held_out],
-        [row["eval_success_rate"] for row in held_out],
-        held_out[0]["eval_episodes"],
+        rates,
+        episodes,
         sum(row.get("rollout_seconds", 0) + row.get("update_seconds", 0) for row in rows),
+        (before, after),
     )
 
 
-def pooled(rates: Iterable[float], episodes: int) -> tuple[float, float, float]:
-    """(rate, low, high) of all seeds' panels together, 95 % (Wilson)."""
-    rates = list(rates)
-    won, trials = round(sum(rates) * episodes), episodes * len(rates)
-    return won / trials, *wilson_interval(won, trials)
+def _marks(exam: Path) -> tuple[int, int]:
+    """(won, played) over all splits."""
+    splits = json.loads(exam.read_text(encoding="utf-8")).values()
+    return sum(won for won, _ in splits), sum(played for _, played in splits)
+
+
+def pooled(marks: Iterable[tuple[int, int]]) -> tuple[float, float, float]:
+    """(rate, low, high) of all seeds' plays together, 95 % (Wilson)."""
+    won, played = (sum(column) for column in zip(*marks, strict=True))
+    return won / played, *wilson_interval(won, played)
 
 
 def table_lines(curves: list[Curve]) -> Iterator[str]:
@@ -191,9 +235,10 @@ def table_lines(curves: list[Curve]) -> Iterator[str]:
         runs = [curve for curve in curves if curve.job.algorithm == algorithm]
         if not runs:
             continue
-        before = pooled([run.rates[0] for run in runs], runs[0].episodes)
-        after = pooled([run.rates[-1] for run in runs], runs[0].episodes)
-        seeds = ", ".join(f"{run.rates[0]:.2f} → {run.rates[-1]:.2f}" for run in runs)
+        before, after = (pooled(run.marks[i] for run in runs) for i in (0, 1))
+        seeds = ", ".join(
+            " → ".join(f"{won / played:.2f}" for won, played in run.marks) for run in runs
+        )
         seconds = sum(run.seconds for run in runs) / len(runs)
         clear = "" if after[1] > before[2] else " (intervals overlap)"
         yield (
@@ -252,7 +297,7 @@ def figure(curves: list[Curve], title: str) -> Figure:
 def report(jobs: list[Job], docs: Path) -> str:
     """The tables, put between the marks of ``docs/learning.md``; PNGs beside it."""
     parts = []
-    for task, text in ((name, task.title) for name, task in TASKS.items()):
+    for task, text in ((name, spec.title) for name, spec in TASKS.items()):
         curves = [c for job in jobs if job.task == task and (c := curve_of(job)) is not None]
         if not curves:
             continue
