@@ -276,14 +276,14 @@ def test_a_server_that_takes_one_query_at_a_time():
         (lambda body, n: (200, b'{"result": [[{"score": 1}]]}'), "unknown shape"),
         (lambda body, n: (422, b"{}"), "both forms"),
         (lambda body, n: None, "RemoteProtocolError|ReadError|disconnected"),
-        (lambda body, n: time.sleep(2), "Timeout|no answer"),
+        (lambda body, n: time.sleep(3), "Timeout|no answer"),
     ],
 )  # fmt: skip
 def test_a_broken_server_is_a_defined_result_in_bounded_time(reply, words):
     with answering(reply) as (url, _):
         begun = time.monotonic()
-        (found,) = remote(url, timeout=0.8).search(["a"], 3)
-        assert time.monotonic() - begun < 1.9
+        (found,) = remote(url, timeout=1.5).search(["a"], 3)
+        assert time.monotonic() - begun < 6
         assert not found.hits
         assert re.search(words, found.error), found.error
         with pytest.raises(RetrieverError, match="agent-envs retriever serve"):
@@ -303,12 +303,16 @@ def test_passing_trouble_is_tried_again():
 
 def test_an_absent_server_is_an_error_of_the_first_reset():
     pytest.importorskip("httpx", reason="needs the extra 'search'")
-    env = agent_envs.make_group(
-        "AgentEnv/Search-v0", 1, 1, retriever="http://127.0.0.1:9", timeout=0.3
+    begun = time.monotonic()
+    group = agent_envs.make_group(
+        "AgentEnv/Search-v0", 4, 8, retriever="http://127.0.0.1:9", timeout=0.3
     )
-    _, infos = env.reset(seed=0)
-    assert "127.0.0.1:9/retrieve" in infos["error"][0]
-    assert "agent-envs retriever serve" in infos["error"][0]
+    _, infos = group.reset(seed=0)
+    assert time.monotonic() - begun < 3  # not once for each replica
+    for error in infos["error"]:
+        assert "127.0.0.1:9/retrieve" in error
+        assert "agent-envs retriever serve" in error
+    group.close()
 
 
 # -- our server ---------------------------------------------------------------------------------------

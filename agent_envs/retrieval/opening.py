@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from agent_envs.core.errors import OptionError
+from agent_envs.core.errors import OptionError, RetrieverError
 from agent_envs.core.files import cache_dir
 from agent_envs.retrieval.documents import Document, Retriever
 from agent_envs.retrieval.local import BM25Retriever, DenseRetriever
 
 Source = Callable[[], Sequence[Document]]
+
+_REMEMBERED = 2.0  # seconds for which a server that did not answer is not asked again
+_FAILED: dict[tuple[str, float, str | None, int], tuple[float, str]] = {}
 
 
 def open_retriever(
@@ -36,7 +40,7 @@ def open_retriever(
     """
     if name.startswith(("http://", "https://")):
         token = token or os.environ.get("AGENT_ENVS_RETRIEVER_TOKEN")
-        return _remote(name, timeout, token, os.getpid())
+        return _remote(name, timeout, token)
     if name in _EMBEDDED:
         return _embedded(name, documents)
     if Path(name).is_dir():
@@ -47,13 +51,25 @@ def open_retriever(
     )
 
 
+def _remote(url: str, timeout: float, token: str | None) -> Retriever:
+    # a forked worker must not share its parent's connections
+    key = (url, timeout, token, os.getpid())
+    until, why = _FAILED.get(key, (0.0, ""))
+    if time.monotonic() < until:  # the other replicas of a group need not wait for it as well
+        raise RetrieverError(why)
+    try:
+        return _connect(*key)
+    except RetrieverError as error:
+        _FAILED[key] = time.monotonic() + _REMEMBERED, str(error)
+        raise
+
+
 @lru_cache(maxsize=16)
-def _remote(url: str, timeout: float, token: str | None, process: int) -> Retriever:
-    """``process`` is part of the key: a forked worker must not share its parent's connections."""
+def _connect(url: str, timeout: float, token: str | None, process: int) -> Retriever:
     from agent_envs.retrieval.remote import RemoteRetriever
 
     retriever = RemoteRetriever(url, timeout=timeout, token=token)
-    retriever.check()  # a failure is not cached, so a server that comes up later is found
+    retriever.check()
     return retriever
 
 
