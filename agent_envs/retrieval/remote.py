@@ -91,11 +91,11 @@ class RemoteRetriever:
 
     def _post(self, body: Mapping[str, Any], deadline: float) -> Any:
         """The reply's JSON; None where the server does not take this form."""
-        wait = _FIRST_WAIT
+        wait, reason = _FIRST_WAIT, f"no answer within {self._timeout:g} s"
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise _NoAnswer(f"no answer within {self._timeout:g} s")
+                raise _NoAnswer(reason)
             try:
                 response = self._client.post(self.url, json=body, timeout=left)
             except self._errors as error:
