@@ -46,7 +46,8 @@ class Settings:
     """How to serve.
 
     Args:
-        envs: ids; empty for all registered ones. ``"module:id"`` imports the module first.
+        envs: ids; empty for all registered ones.
+        modules: imported first, by each worker: they register environments of users.
         host: address; any but this machine's own needs a token.
         port: 0 takes a free one.
         workers: processes that share the port.
@@ -60,6 +61,7 @@ class Settings:
     """
 
     envs: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
@@ -87,8 +89,8 @@ class Settings:
             raise OptionError("state_key must be at least 32 hex digits")
 
     def ids(self) -> tuple[str, ...]:
-        """The ids that are served, without their modules."""
-        return tuple(env.rpartition(":")[2] for env in self.envs) or registered_ids()
+        """The ids that are served."""
+        return self.envs or registered_ids()
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,4 +98,5 @@ class Settings:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Settings:
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
-        return cls(**{**known, "envs": tuple(values["envs"]), "limits": Limits(**values["limits"])})
+        known |= {name: tuple(known[name]) for name in ("envs", "modules")}
+        return cls(**{**known, "limits": Limits(**values["limits"])})

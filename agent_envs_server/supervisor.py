@@ -15,8 +15,6 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-import gymnasium
-
 from agent_envs.core.errors import MissingExtra, OptionError
 from agent_envs_server import logs
 from agent_envs_server.counters import new_board
@@ -38,8 +36,6 @@ def serve(settings: Settings, *, ready: Callable[[str], None], log_level: str = 
         MissingExtra: a part is not installed.
     """
     _check_installed()
-    for env_id in settings.envs:
-        gymnasium.spec(env_id)  # a wrong id ends here, not in every worker
     logs.set_up(log_level)
     Supervisor(settings, log_level).run(ready)
 

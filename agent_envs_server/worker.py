@@ -6,6 +6,7 @@ Its settings come as one JSON line on standard input (so that no token shows in 
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -16,7 +17,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import gymnasium
 import uvicorn
 
 from agent_envs_server import logs
@@ -48,8 +48,8 @@ def main() -> None:
     message = json.loads(sys.stdin.readline())
     settings = Settings.from_dict(message["settings"])
     logs.set_up(message["log_level"])
-    for env_id in settings.envs:
-        gymnasium.spec(env_id)  # imports "module:"
+    for module in settings.modules:
+        importlib.import_module(module)
     counters = Counters(message["counters"], settings.workers, message["worker"])
     listener = socket.socket(fileno=message["socket"])
     config = uvicorn.Config(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 from typing import Annotated
 
 import typer
 
-from agent_envs.cli.common import Json, err, full_id, print_json
+from agent_envs.cli.common import Json, err, full_id
+from agent_envs.core.errors import OptionError
 
 _ENVS_HELP = "Ids to serve, separated by commas; default all. module:id imports the module first."
 
@@ -53,8 +56,10 @@ def serve(
     from agent_envs_server.settings import Limits, Settings
     from agent_envs_server.supervisor import serve as run
 
+    ids, modules = _read_envs(envs)
     settings = Settings(
-        envs=tuple(full_id(name.strip()) if ":" not in name else name.strip() for name in envs.split(",") if name.strip()),
+        envs=ids,
+        modules=modules,
         host=host,
         port=port,
         workers=workers,
@@ -64,12 +69,28 @@ def serve(
             max_sessions, max_replicas, max_message, max_steps, idle_timeout, step_timeout
         ),
         **({"state_key": state_key} if state_key else {}),
-    )  # fmt: skip
+    )
 
     def ready(url: str) -> None:
         if as_json:
-            print_json({"url": url, "port": int(url.rpartition(":")[2]), "pid": os.getpid()})
+            started = {"url": url, "port": int(url.rpartition(":")[2]), "pid": os.getpid()}
+            typer.echo(json.dumps(started))  # one line: whoever started us waits for it
         else:
             err.print(f"env server at {url}; Ctrl-C ends it", highlight=False)
 
     run(settings, ready=ready, log_level=log_level.upper())
+
+
+def _read_envs(names: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Full ids, and the modules that register them."""
+    ids, modules = [], []
+    for name in filter(None, map(str.strip, names.split(","))):
+        module, colon, env_id = name.rpartition(":")
+        if colon:
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                raise OptionError(f"--envs {name}: cannot import {module}: {error}") from error
+            modules.append(module)
+        ids.append(full_id(env_id))
+    return tuple(ids), tuple(dict.fromkeys(modules))
