@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from agent_envs.core import StateNotPortable
 from tests.toy import ToyEnv
 
@@ -11,3 +13,12 @@ class StatelessEnv(ToyEnv):
 
     def get_state(self) -> bytes:
         raise StateNotPortable("no states here")
+
+
+class SlowEnv(ToyEnv):
+    """Takes a while for ``x``."""
+
+    def _act(self, action):
+        if action == "x":
+            time.sleep(0.7)
+        return super()._act(action)

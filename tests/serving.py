@@ -12,7 +12,7 @@ import urllib.request
 
 from tests.conftest import ROOT
 
-SERVED = "tests.served:Test/Toy-v0,Test/Reuser-v0,Test/Stateless-v0,AgentEnv/ALFWorld-v0,AgentEnv/Sokoban-v0"
+SERVED = "tests.served:Test/Toy-v0,Test/Reuser-v0,Test/Stateless-v0,Test/Slow-v0,AgentEnv/ALFWorld-v0,AgentEnv/Sokoban-v0"
 
 
 class Served:

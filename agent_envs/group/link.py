@@ -92,7 +92,7 @@ class Link:
         self.drop()
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
-            self._socket = connect(
+            connection = connect(
                 self._address,
                 additional_headers=headers,
                 compression=None,
@@ -101,6 +101,7 @@ class Link:
                 max_size=None,
                 proxy=None,
             )
+            self._socket = connection.__enter__()  # close() and drop() are its end
         except InvalidStatus as error:
             self._refused(error)
         except (OSError, InvalidHandshake, WebSocketException, EOFError) as error:
