@@ -44,12 +44,17 @@ class Engine:
 
     def _run(self) -> None:
         while (item := self._calls.get()) is not None:
-            call, tell = item
-            result, error = None, None
-            try:
-                result = call()
-            except Exception as caught:
-                error = caught
-            if tell is not None:
-                tell(result, error)
-            item = call = tell = result = error = None  # keep nothing alive while waiting
+            _carry_out(*item)
+            del item  # keep nothing alive while waiting
+
+
+def _carry_out(
+    call: Callable[[], Any], tell: Callable[[Any, Exception | None], None] | None
+) -> None:
+    result, error = None, None
+    try:
+        result = call()
+    except Exception as caught:
+        error = caught
+    if tell is not None:
+        tell(result, error)

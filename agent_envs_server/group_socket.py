@@ -153,8 +153,12 @@ class GroupSocket:
     async def _send_refusal(self, key: int | None, refusal: Refusal) -> None:
         self._counters.add("errors_total")
         frame = {
-            "id": key, "type": "error", "code": refusal.code, "message": refusal.message, "index": refusal.index,
-        }  # fmt: skip
+            "id": key,
+            "type": "error",
+            "code": refusal.code,
+            "message": refusal.message,
+            "index": refusal.index,
+        }
         await self._send(pack(frame))
         if refusal.code in ENDING:
             await self._close(CLOSE_ERROR, refusal.code)

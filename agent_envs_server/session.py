@@ -141,7 +141,8 @@ class Session:
         indices, actions = self._indices(message), _field(message, "actions", list)
         if len(actions) != len(indices):
             raise Refusal(
-                "VALIDATION_ERROR", f"{len(indices)} indices need as many actions, got {len(actions)}"
+                "VALIDATION_ERROR",
+                f"{len(indices)} indices need as many actions, got {len(actions)}",
             )
         for index, action in zip(indices, actions, strict=True):
             _checked(check_text, action, f"action of replica {index}")
@@ -224,7 +225,7 @@ class Session:
         return state
 
     def _indices(self, message: Mapping[str, Any], name: str = "indices") -> list[int]:
-        indices = _field(message, name, list)
+        indices: list[int] = _field(message, name, list)
         for index in indices:
             self._check_index(index)
         if len(set(indices)) != len(indices):
@@ -260,7 +261,8 @@ def _field(message: Mapping[str, Any], name: str, kind: type) -> Any:
     value = message.get(name)
     if type(value) is not kind:
         raise Refusal(
-            "VALIDATION_ERROR", f"{name} must be of type {kind.__name__}, got {type(value).__name__}"
+            "VALIDATION_ERROR",
+            f"{name} must be of type {kind.__name__}, got {type(value).__name__}",
         )
     return value
 

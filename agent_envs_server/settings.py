@@ -38,7 +38,9 @@ class Limits:
         for name in ("idle", "step"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise OptionError(f"limit {name} must be a positive number of seconds, got {value!r}")
+                raise OptionError(
+                    f"limit {name} must be a positive number of seconds, got {value!r}"
+                )
 
 
 @dataclass(frozen=True)

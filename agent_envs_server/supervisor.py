@@ -70,7 +70,7 @@ class Supervisor:
 
     def _start(self, row: int) -> subprocess.Popen[str]:
         descriptors = (self._listener.fileno(), self._board)
-        worker = subprocess.Popen(  # noqa: S603 - our own module
+        worker = subprocess.Popen(
             [sys.executable, "-m", "agent_envs_server.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

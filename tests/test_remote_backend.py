@@ -25,11 +25,13 @@ from tests import served  # noqa: F401 - registers the test environments here to
 from tests.serving import Served
 
 TOY = "Test/Toy-v0"
+KEY = "ab" * 32
 
 
 @pytest.fixture(scope="module")
 def server():
-    with Served("--workers", "2", "--step-timeout", "2", "--max-message", "1000000") as one:
+    options = "--workers", "2", "--step-timeout", "2", "--max-message", "1000000"
+    with Served(*options, AGENT_ENVS_STATE_KEY=KEY) as one:
         yield one
 
 
@@ -145,7 +147,16 @@ def test_a_message_too_large_closes_its_replica_only(server, make):
 
 
 def test_hostile_texts_are_valid_steps(server, make):
-    texts = ["", "\x00", "\U0001f600\u202e" * 100, "x" * 300_000, "a\nb\r{}%s", "\u6f22" * 1000, "'\"\\", "nan"]
+    texts = [
+        "",
+        "\x00",
+        "\U0001f600\u202e" * 100,
+        "x" * 300_000,
+        "a\nb\r{}%s",
+        "\u6f22" * 1000,
+        "'\"\\",
+        "nan",
+    ]
     group = make(Remote(server.url), num_groups=2, group_size=4)
     local = make("inline", num_groups=2, group_size=4)
     for one in (group, local):
@@ -177,33 +188,34 @@ def test_a_refused_state_changes_nothing_on_any_server(server, make):
     group.step(["a", "b", "c", "d"])
     before = group.get_states()
     forged = SignedState(b"AE1:", b"0" * 32)
-    for states in ([before[1], before[0], before[2], forged], [forged, before[1], before[3], before[2]]):
+    for states in (
+        [before[1], before[0], before[2], forged],
+        [forged, before[1], before[3], before[2]],
+    ):
         with pytest.raises(StateError):
             group.set_states(states)
         assert group.get_states() == before
     assert group.step(["e"] * 4)[0] == ("said 2: e",) * 4
 
 
-def test_servers_with_one_key_restore_each_others_states(make):
-    key = "ab" * 32
-    with (
-        Served(envs="tests.served:Test/Toy-v0", AGENT_ENVS_STATE_KEY=key, AGENT_ENVS_SERVER_TOKEN="t") as first,
-        Served(envs="tests.served:Test/Toy-v0", AGENT_ENVS_STATE_KEY=key, AGENT_ENVS_SERVER_TOKEN="t") as second,
-    ):  # fmt: skip
+def test_servers_with_one_key_restore_each_others_states(server, make):
+    with Served(
+        envs="tests.served:Test/Toy-v0", AGENT_ENVS_STATE_KEY=KEY, AGENT_ENVS_SERVER_TOKEN="t"
+    ) as other:
         with pytest.raises(ServerError, match="401"):
-            make(Remote(first.url))
-        group = make(Remote([first.url, second.url], token="t", reconnect=1.5), num_groups=3)
+            make(Remote(other.url))
+        group = make(Remote([other.url, server.url], token="t", reconnect=1), num_groups=3)
         assert group.backend._shard_of == [0, 0, 0, 0, 1, 1]
         group.reset(seed=1)
         group.step(["a"] * 6)
-        other = make(Remote(second.url, token="t"), num_groups=3)
-        assert other.set_states(group.get_states())[0] == ("said 1: a",) * 6
-        first.stop()  # a failed shard is truncated, the other goes on
+        moved = make(Remote(server.url), num_groups=3)
+        assert moved.set_states(group.get_states())[0] == ("said 1: a",) * 6
+        other.stop()  # a failed shard is truncated, the other goes on
         observations, _, _, truncated, infos = group.step(["b"] * 6)
         assert truncated.tolist() == [True] * 4 + [False] * 2
-        assert first.url in infos["error"][0]
+        assert other.url in infos["error"][0]
         assert observations[4:] == ("said 2: b",) * 2
-        _, infos = group.reset(seed=1)
+        group.reset(seed=1)
         assert group.truncated.tolist() == [True] * 4 + [False] * 2
 
 
@@ -211,7 +223,9 @@ def test_an_unreachable_server_is_named_with_the_command_that_starts_it():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(ServerUnreachable, match=f"http://127.0.0.1:{port} .*agent-envs serve --port {port}"):
+    with pytest.raises(
+        ServerUnreachable, match=f"http://127.0.0.1:{port} .*agent-envs serve --port {port}"
+    ):
         agent_envs.make_group(TOY, backend=Remote(f"http://127.0.0.1:{port}"))
     for wrong in ("", "127.0.0.1:80", "ftp://x", "http://", 5):
         with pytest.raises(OptionError, match="URL looks like"):
@@ -235,28 +249,31 @@ def test_a_server_that_never_answers_is_given_up_on_the_clients_clock():
     silent.close()
 
 
-def test_a_frozen_server_is_given_up_too(make):
-    with Served(envs="tests.served:Test/Toy-v0") as server:
-        group = make(Remote(server.url, timeout=1, reconnect=1))
-        group.reset(seed=1)
-        (worker,) = server.workers()
+def test_a_frozen_server_is_given_up_too(server, make):
+    group = make(Remote(server.url, timeout=1))
+    group.reset(seed=1)
+    workers = server.workers()
+    for worker in workers:
         os.kill(worker, signal.SIGSTOP)
+    try:
         started = time.monotonic()
         _, _, _, truncated, infos = group.step(["a"] * 4)
         assert time.monotonic() - started < 10
-        os.kill(worker, signal.SIGCONT)
-        assert truncated.all()
-        assert "no answer within 1 s" in infos["error"][0]
-        group.reset(seed=1)
-        assert group.step(["a"] * 4)[0] == ("said 1: a",) * 4
+    finally:
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
+    assert truncated.all()
+    assert "no answer within 1 s" in infos["error"][0]
+    group.reset(seed=1)
+    assert group.step(["a"] * 4)[0] == ("said 1: a",) * 4
 
 
 def test_wrong_ids_and_options_of_the_server_are_told(server):
     with pytest.raises(OptionError, match="this server has no 'AgentEnv/NumberLine-v0'"):
         agent_envs.make_group("AgentEnv/NumberLine-v0", backend=Remote(server.url))
+    backend = Remote(server.url)
+    agent_envs.make_group(TOY, backend=backend).close()
     with pytest.raises(OptionError, match="another group"):
-        backend = Remote(server.url)
-        agent_envs.make_group(TOY, backend=backend).close()
         agent_envs.make_group(TOY, backend=backend)
 
 

@@ -120,7 +120,9 @@ class Link:
         status = error.response.status_code
         if status in (401, 403):
             body = (error.response.body or b"").decode("utf-8", "replace")
-            raise ServerError(f"{self.url} refuses this client ({status}): {body:.300}", str(status))
+            raise ServerError(
+                f"{self.url} refuses this client ({status}): {body:.300}", str(status)
+            )
         raise self._unreachable(f"HTTP status {status}: no env server at this path") from error
 
     def _unreachable(self, why: str) -> ServerUnreachable:

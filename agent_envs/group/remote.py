@@ -83,8 +83,8 @@ class Remote:
             starts: dict[int, dict[str, Any]] = {}  # by identity: a group's replicas share theirs
             for index in indices:
                 request = requests[index]
-                start = {"seed": request.seed, "options": dict(request.options), "indices": []}
-                starts.setdefault(id(request), start)["indices"].append(index)
+                start = {"seed": request.seed, "options": dict(request.options)}
+                starts.setdefault(id(request), {**start, "indices": []})["indices"].append(index)
             return {"starts": list(starts.values()), "states": True}
 
         for index in requests:
@@ -140,11 +140,16 @@ class Remote:
         replies: dict[int, Any] = {}
         errors: list[Exception] = []
         try:
-            sent = {number: self._shards[number].send(request, part) for number, part in parts.items()}
+            sent = {
+                number: self._shards[number].send(request, part) for number, part in parts.items()
+            }
             for number, part in parts.items():
                 try:
                     replies.update(self._shards[number].collect(request, part, sent[number]))
-                except (AgentEnvError, ValueError) as error:  # the others' answers wait all the same
+                except (
+                    AgentEnvError,
+                    ValueError,
+                ) as error:  # the others' answers wait all the same
                     errors.append(error)
         except BaseException:  # Ctrl-C in between: answers would be out of step from here on
             for shard in self._shards:

@@ -185,9 +185,7 @@ class RemoteShard:
             self._keep(request, index, result, pairs.get(index))
         return results
 
-    def _keep(
-        self, request: Request, index: int, result: Result, pair: list[Any] | None
-    ) -> None:
+    def _keep(self, request: Request, index: int, result: Result, pair: list[Any] | None) -> None:
         """Bring the replica's journal up to date."""
         if result.error is not None:
             self._lose([index], result.error)

@@ -6,6 +6,7 @@ that what comes out equals what went in, types included. Nothing here can run co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,8 +24,11 @@ PROTOCOL_VERSION = 1
 PATH = "/group"  # where a server answers group frames
 
 _TUPLE, _ARRAY, _SCALAR, _INTEGER = 1, 2, 3, 4
+_PLAIN: tuple[Any, ...] = (str, bytes, float, list, dict)  # whose subclasses travel as these
 _KINDS = "biufcSU"  # NumPy kinds that are plain numbers or text
-_DEPTH = 32  # extensions inside extensions; each level costs C stack, which hostile frames would exhaust
+_DEPTH = (
+    32  # extensions inside extensions; each level costs C stack, which hostile frames would exhaust
+)
 
 
 class WireError(ValueError):
@@ -72,7 +76,9 @@ def unpack(data: bytes) -> Any:
     """
     try:
         return _unpack(data, 0)
-    except Exception as error:  # msgpack raises its own, ValueError, TypeError, UnicodeDecodeError, ...
+    except (
+        Exception
+    ) as error:  # msgpack raises its own, ValueError, TypeError, UnicodeDecodeError, ...
         raise WireError(f"no MessagePack frame: {type(error).__name__}: {error}") from error
 
 
@@ -133,7 +139,7 @@ def _default(value: Any, depth: int) -> Any:
     if isinstance(value, int):
         size = value.bit_length() // 8 + 1
         return msgpack.ExtType(_INTEGER, value.to_bytes(size, "big", signed=True))
-    for plain in (str, bytes, float, list, dict):
+    for plain in _PLAIN:
         if isinstance(value, plain):
             return plain(value)
     raise TypeError(f"a {type(value).__name__}")
@@ -167,7 +173,7 @@ def _check_kind(dtype: np.dtype) -> None:
         raise TypeError(f"an array of {dtype}")
 
 
-_READERS = {
+_READERS: dict[int, Callable[[bytes, int], Any]] = {
     _TUPLE: lambda data, depth: tuple(_unpack(data, depth)),
     _ARRAY: _array,
     _SCALAR: _scalar,
