@@ -31,6 +31,8 @@ GRACE = 5  # seconds that open requests get when the server stops
 class Server(uvicorn.Server):
     """Says when it listens, and leaves Ctrl-C to the supervisor."""
 
+    ready: int  # where to say it
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         signal.signal(signal.SIGTERM, self.handle_exit)
@@ -38,13 +40,17 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        os.write(self.ready, b"ready\n")
+        os.close(self.ready)
 
 
 def main() -> None:
     """Serve until told to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the supervisor decides
+    ready = os.dup(1)
+    os.dup2(
+        2, 1
+    )  # what environments print goes to the log, and never blocks in a pipe nobody reads
     message = json.loads(sys.stdin.readline())
     settings = Settings.from_dict(message["settings"])
     logs.set_up(message["log_level"])
@@ -64,6 +70,7 @@ def main() -> None:
         server_header=False,
     )
     server = Server(config)
+    server.ready = ready
     threading.Thread(target=_watch_parent, args=(server,), daemon=True).start()
     server.run(sockets=[listener])
     logger.info("worker stopped", extra={"worker": message["worker"]})

@@ -19,6 +19,7 @@ class SlowEnv(ToyEnv):
     """Takes a while for ``x``."""
 
     def _act(self, action):
+        print("a talkative environment " * 200)
         if action == "x":
             time.sleep(0.7)
         return super()._act(action)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 
@@ -20,15 +21,17 @@ class Served:
 
     def __init__(self, *options: str, envs: str = SERVED, **environment: str) -> None:
         self.log = ""
+        # a file, not a pipe: nobody reads it until the end
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from agent_envs.cli import main; main()", "serve", "--json",
              "--port", "0", *(("--envs", envs) if envs else ()), *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+            stdout=subprocess.PIPE, stderr=self._errors, text=True, cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         )  # fmt: skip
         line = self.process.stdout.readline()
         if not line:
-            self.log = self.process.communicate()[1]
+            self.stop()
             raise RuntimeError(self.log)
         self.started = json.loads(line)
         self.url = self.started["url"]
@@ -60,8 +63,12 @@ class Served:
         """End the server; returns its log."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        if not self.process.stderr.closed:
-            self.log += self.process.communicate(timeout=30)[1]
+        self.process.wait(30)
+        self.process.stdout.close()
+        if not self._errors.closed:
+            self._errors.seek(0)
+            self.log = self._errors.read()
+            self._errors.close()
         return self.log
 
     def __enter__(self):

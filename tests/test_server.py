@@ -223,6 +223,13 @@ def test_a_second_request_while_one_is_at_work_is_refused(raw):
     assert raw.step([0], ["y"])["results"][0][0] == "said 2: y"
 
 
+def test_what_environments_print_blocks_nothing(raw):
+    raw.open("Test/Slow-v0")
+    raw.reset(0)
+    for _ in range(50):  # 240 kB: more than a pipe holds
+        assert raw.step([0], ["wait"])["type"] == "result"
+
+
 # -- limits ----------------------------------------------------------------------------------------
 
 
@@ -409,7 +416,7 @@ def test_a_dead_worker_is_replaced_and_a_stop_tells_clients():
         assert caught.value.rcvd.code == 1012
         assert server.process.returncode == 0
         assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
-        entries = [json.loads(line) for line in log.splitlines()]
+        entries = [json.loads(line) for line in log.splitlines()]  # every line is JSON
         assert any("worker died" in entry["message"] for entry in entries)
         with pytest.raises(ConnectionRefusedError):
             Raw(server.url)
