@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agent_envs.core import AgentEnv, Outcome, Profile, PromptSpec, Spec, TaskSet
     from agent_envs.evaluation import evaluate
     from agent_envs.group import GroupVectorEnv, Process
+    from agent_envs.group.remote import Remote
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ _LAZY = {
     "evaluate": "agent_envs.evaluation",
     "GroupVectorEnv": "agent_envs.group",
     "Process": "agent_envs.group",
+    "Remote": "agent_envs.group.remote",
 }
 
 __all__ = [  # noqa: RUF022 (the eager names first)
@@ -43,6 +45,7 @@ __all__ = [  # noqa: RUF022 (the eager names first)
     "Process",
     "Profile",
     "PromptSpec",
+    "Remote",
     "Spec",
     "TaskSet",
     "evaluate",

