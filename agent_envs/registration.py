@@ -16,6 +16,8 @@ import gymnasium
 from gymnasium.envs.registration import registry
 
 if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
+
     from agent_envs.core.env import AgentEnv
     from agent_envs.group.vector import GroupVectorEnv
 
@@ -93,6 +95,19 @@ def env_class(env_id: str) -> type[AgentEnv]:
     return found
 
 
+def spec_of(env_id: str) -> EnvSpec:
+    """Gymnasium's spec of a registered id, or of ``"module:id"``, whose module is imported first.
+
+    Raises:
+        gymnasium.error.Error: no such id; names similar ones.
+        ImportError: no such module.
+    """
+    module, colon, name = env_id.rpartition(":")
+    if colon:
+        importlib.import_module(module)
+    return gymnasium.spec(name)
+
+
 def make_group(
     env_id: str, num_groups: int = 1, group_size: int = 1, backend: Any = "inline", **options: Any
 ) -> GroupVectorEnv:
@@ -105,7 +120,7 @@ def make_group(
     """
     from agent_envs.group.vector import GroupVectorEnv
 
-    spec = gymnasium.spec(env_id)  # imports "module:" and names similar ids where it is unknown
+    spec = spec_of(env_id)
     return GroupVectorEnv(spec, num_groups, group_size, backend=backend, options=options)
 
 

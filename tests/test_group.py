@@ -630,8 +630,8 @@ class Slow(Reuser):
 
 
 def test_the_time_limit_is_for_one_call_also_when_replaying():
-    agent_envs.register("Test/Slow-v0", Slow)
-    group = agent_envs.make_group("Test/Slow-v0", 1, 2, backend=Process(1, timeout=2.5))
+    agent_envs.register("Test/SlowReplay-v0", Slow)
+    group = agent_envs.make_group("Test/SlowReplay-v0", 1, 2, backend=Process(1, timeout=2.5))
     group.reset(seed=1)
     for _ in range(14):
         group.step(["x", "x"])

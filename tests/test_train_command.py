@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_utils
 from transformers import trainer as hf_trainer
 
 import agent_envs
+from agent_envs import registration
 from agent_envs.agent import TagParser
 from agent_envs.core import Profile, PromptSpec
 from agent_envs.evaluation import Episode, Evaluation
@@ -34,6 +35,7 @@ from trainers.trl_adapter.callbacks import StopAtBoundary
 from trainers.trl_adapter.checkpoint import SaveError, checkpoints
 from trainers.trl_adapter.collect import Collector
 from trainers.trl_adapter.config import leaves, to_dict
+from trainers.trl_adapter.models import model_folder
 from trainers.trl_adapter.trainer import StepwiseTrainer
 
 SAVING = {"run.save_every": 1, "run.keep": 9}
@@ -181,6 +183,27 @@ REFUSED = {
     "--model.hidden_size 30": "valid near it: 24, 32",
     "--model.path nowhere": "'nowhere' is no folder with a Hugging Face model",
     "--agent.prompt {first: '{tusk}'}": "tusk",
+    "--agent.prompt {frist: x}": "agent.prompt (valid: first, later, turn, system): ",
+    "--agent.prompt {first: 3}": "agent.prompt.first: expected text, got 3",
+    "--agent.parser {name: tags, raison: x}": "parser tags: ",
+    "--agent.memory {name: window, sise: 3}": "memory window: ",
+    "--agent.max_prompt_tokens 0": "agent.max_prompt_tokens must be a positive integer, got 0",
+    "--rollout.max_completion_tokens 128": "replies of 128 tokens (rollout.max_completion_tokens) and a prompt of one at least make 129",
+    "--env.id nowhere_to_be_found:My/Env-v0": "No module named 'nowhere_to_be_found'",
+    "--lora.rank 4 --lora.targets [qq_proj]": "'qq_proj' matches no linear module of tiny; valid: all-linear, down_proj",
+    "--optim.learning_rate .nan": "optim.learning_rate: expected float, got nan",
+    "--optim.learning_rate -1": "optim.learning_rate: expected a number of at least 0, got -1.0",
+    "--warm_start.learning_rate -1": "warm_start.learning_rate: expected a number of at least 0",
+    "--critic.value_clip -1": "critic.value_clip: expected a number of at least 0",
+    "--rollout.top_p 0": "rollout.top_p: expected a number from 1e-06 to 1, got 0.0",
+    "--rollout.top_k -3": "rollout.top_k: expected a number of at least 0, got -3",
+    "--rollout.temperature .inf": "rollout.temperature: expected a number from 0.001 to 1000, got inf",
+    "--advantage.gamma 1.5": "advantage.gamma: expected a number from 0 to 1, got 1.5",
+    "--advantage.lam -1": "advantage.lam: expected a number from 0 to 1, got -1.0",
+    "--eval.episodes 0": "eval.episodes must be a positive integer, got 0",
+    "--eval.temperature -1": "eval.temperature: expected a number from 0 to 1000, got -1.0",
+    "--run.seed -1": "run.seed: expected a number from 0 to ",
+    "--run.trajectories -1": "run.trajectories: expected a number of at least 0",
     "--agent.parser.name jsn": "valid: ",
     "--agent.memory.name fool": "valid: ",
     "--eval.every 1 --eval.split tost": "eval.split: unknown split 'tost'; valid: train, test",
@@ -199,7 +222,7 @@ def test_bad_input_is_one_line_with_what_is_valid(
 ):
     monkeypatch.setitem(sys.modules, "wandb", None)
     option, _, value = words.partition(" ")
-    given = [option, value] if option == "--agent.prompt" else words.split()
+    given = [option, value] if value.startswith("{") else words.split()
     code = run.main(
         ["--config", str(config_file), "--output_dir", str(tmp_path / "out"), *given]
     )  # fmt: skip
@@ -209,6 +232,44 @@ def test_bad_input_is_one_line_with_what_is_valid(
     assert said.startswith("error: ")
     assert said.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_an_environment_of_a_users_module_is_imported_by_its_id(
+    config_file, tmp_path, capsys, monkeypatch
+):
+    text = "import agent_envs\nfrom tests.toy import ToyEnv\nagent_envs.register('My/Own-v0', ToyEnv)\n"
+    (tmp_path / "my_own_module.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    given = [
+        "--config",
+        str(config_file),
+        "--env.id",
+        "my_own_module:My/Own-v0",
+        "--run.updates",
+        "1",
+    ]
+    try:
+        assert run.main([*given, "--output_dir", str(tmp_path / "out")]) == 0
+    finally:
+        registration._ids.remove("My/Own-v0")  # the conformance tests are about the others
+    assert (tmp_path / "out" / "final").is_dir()
+
+
+class Unlisted(ToyEnv):
+    """Names no actions; its expert does."""
+
+    def admissible_actions(self):
+        return None
+
+
+agent_envs.register("Test/Unlisted-v0", Unlisted)
+
+
+def test_the_tiny_model_learns_its_words_from_the_expert_where_no_actions_are_listed(tmp_path):
+    config = toy_config({"env.id": "Test/Unlisted-v0"})
+    folder = model_folder(config, tmp_path)
+    known = AutoTokenizer.from_pretrained(folder).get_vocab()
+    assert "win" in known
 
 
 def test_without_tensorboard_the_extra_is_named(config_file, tmp_path, capsys, monkeypatch):

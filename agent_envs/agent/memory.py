@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from agent_envs.agent.records import Note, Shown, Step
 from agent_envs.core.env import Obs
-from agent_envs.core.errors import OptionError, one_of
+from agent_envs.core.errors import OptionError, made, one_of
 from agent_envs.core.profile import Spec
 
 Memory = Callable[[Sequence[Step]], Sequence[Shown]]
@@ -100,7 +100,7 @@ MEMORIES: dict[str, Callable[..., Memory]] = {
 def memory_of(spec: Spec) -> Memory:
     """The memory that a profile asks for."""
     one_of("memory", spec.name, MEMORIES)
-    return MEMORIES[spec.name](**spec.options)
+    return made(f"memory {spec.name}", MEMORIES[spec.name], spec.options)
 
 
 def observation_text(observation: Obs) -> str:

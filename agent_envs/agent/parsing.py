@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from agent_envs.core.errors import one_of
+from agent_envs.core.errors import made, one_of
 from agent_envs.core.profile import Spec
 from agent_envs.core.record import record
 from agent_envs.core.spaces import check_text
@@ -380,7 +380,7 @@ PARSERS: dict[str, Callable[..., ActionParser]] = {
 def parser_of(spec: Spec) -> ActionParser:
     """The parser that a profile asks for."""
     one_of("parser", spec.name, PARSERS)
-    return PARSERS[spec.name](**spec.options)
+    return made(f"parser {spec.name}", PARSERS[spec.name], spec.options)
 
 
 def parser_for(env_id: str) -> ActionParser:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-import gymnasium
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -15,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from agent_envs.agent.openai import OpenAIChatPolicy
 from agent_envs.agent.policies import ExpertPolicy, RandomPolicy
 from agent_envs.core.errors import OptionError
-from agent_envs.registration import env_class, registered_ids
+from agent_envs.registration import env_class, registered_ids, spec_of
 
 out = Console()
 err = Console(stderr=True)
@@ -55,7 +54,7 @@ Policies = Annotated[
 def full_id(name: str) -> str:
     """``ALFWorld-v0`` and ``ALFWorld`` are short for ``AgentEnv/ALFWorld-v0``."""
     if ":" in name:
-        return gymnasium.spec(name).id
+        return spec_of(name).id
     for candidate in (name, f"AgentEnv/{name}", f"AgentEnv/{name}-v0"):
         if candidate in registered_ids():
             return candidate

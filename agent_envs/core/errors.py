@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
 
 
 class AgentEnvError(Exception):
@@ -80,6 +82,14 @@ def flag(what: str, value: object) -> None:
     """OptionError unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise OptionError(f"{what} must be True or False, got {value!r}")
+
+
+def made(what: str, kind: Callable[..., Made], options: Mapping[str, Any]) -> Made:
+    """``kind(**options)`` of a user's options; OptionError for names or types that it does not take."""
+    try:
+        return kind(**options)
+    except TypeError as error:
+        raise OptionError(f"{what}: {error}; given: {', '.join(map(str, options))}") from error
 
 
 def one_of(what: str, value: object, valid: Iterable[object]) -> None:

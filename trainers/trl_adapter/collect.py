@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 import agent_envs
@@ -16,8 +15,10 @@ from agent_envs.agent.memory import memory_of
 from agent_envs.agent.parsing import parser_of
 from agent_envs.agent.prompt import TemplatePrompt
 from agent_envs.core import OptionError
+from agent_envs.core.errors import made
 from agent_envs.core.profile import Profile, PromptSpec, Spec
 from agent_envs.core.seeding import keyed_seed
+from agent_envs.registration import spec_of
 from trainers.gigpo import episode_returns
 from trainers.trl_adapter.advantages import dapo_filter
 from trainers.trl_adapter.config import AgentConfig, EnvConfig, RolloutConfig
@@ -32,9 +33,10 @@ def profile_of(env_id: str) -> Profile:
 
     Raises:
         gymnasium.error.Error: no such id; names similar ones.
+        ImportError: no such module.
         OptionError: an environment that is none of the hub's.
     """
-    known = gymnasium.spec(env_id).id
+    known = spec_of(env_id).id
     if known not in agent_envs.registered_ids():
         raise OptionError(
             f"env.id: {env_id} is no agent environment; valid: {', '.join(agent_envs.registered_ids())}"
@@ -55,7 +57,7 @@ def agent_parts(
     ``image_size``: what a picture costs in tokens.
     """
     profile = profile_of(env_id)
-    spec = profile.prompt if agent.prompt is None else PromptSpec(**agent.prompt)
+    spec = profile.prompt if agent.prompt is None else prompt_of(agent.prompt)
     empty = [{"role": "user", "content": ""}]
     if spec.system:
         empty.insert(0, {"role": "system", "content": ""})
@@ -78,6 +80,15 @@ def agent_parts(
         "prefilled": agent.prefilled,
         "on_length": agent.on_length,
     }
+
+
+def prompt_of(templates: dict[str, Any]) -> PromptSpec:
+    """Templates by name; OptionError for a name that there is not, or what is no text."""
+    for name, text in templates.items():
+        if not isinstance(text, str):
+            raise OptionError(f"agent.prompt.{name}: expected text, got {text!r:.60}")
+    names = ", ".join(item.name for item in fields(PromptSpec))
+    return made(f"agent.prompt (valid: {names})", PromptSpec, templates)
 
 
 def _spec(given: dict[str, Any] | None, default: Spec) -> Spec:

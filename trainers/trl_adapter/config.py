@@ -7,6 +7,7 @@ them). ``None`` in :class:`LossConfig` and :class:`AdvantageConfig` means "as th
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,11 @@ def option(default: Any, text: str) -> Any:
     if isinstance(default, dict | list):
         return field(default_factory=lambda: type(default)(default), metadata={"help": text})
     return field(default=default, metadata={"help": text})
+
+
+def _between(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not low <= value <= high:
+        raise OptionError(f"{name}: expected a number from {low:g} to {high:g}, got {value!r}")
 
 
 def _at_least(name: str, value: float | None, low: float) -> None:
@@ -74,6 +80,10 @@ class AgentConfig:
     )
     prefilled: str = option("", "text that the chat template puts in front of completions")
     chat_template_kwargs: dict[str, Any] = option({}, "passed to the tokenizer's chat template")
+
+    def __post_init__(self) -> None:
+        if self.max_prompt_tokens is not None:
+            positive("agent.max_prompt_tokens", self.max_prompt_tokens)
 
 
 @dataclass(frozen=True)
@@ -152,6 +162,8 @@ class WarmStartConfig:
         one_of("warm_start.teach", self.teach, ("played", "expert"))
         for name in ("epochs", "batch_size"):
             positive(f"warm_start.{name}", getattr(self, name))
+        for name in ("learning_rate", "max_grad_norm"):
+            _at_least(f"warm_start.{name}", getattr(self, name), 0)
 
 
 @dataclass(frozen=True)
@@ -173,7 +185,9 @@ class RolloutConfig:
         for name in ("groups", "group_size", "max_completion_tokens", "rows_per_generation",
                      "max_rounds"):  # fmt: skip
             positive(f"rollout.{name}", getattr(self, name))
-        _at_least("rollout.temperature", self.temperature, 1e-3)
+        _between("rollout.temperature", self.temperature, 1e-3, 1e3)
+        _between("rollout.top_p", self.top_p, 1e-6, 1)
+        _at_least("rollout.top_k", self.top_k, 0)
         _at_least("rollout.tolerance", self.tolerance, 0)
 
 
@@ -204,6 +218,8 @@ class AdvantageConfig:
         one_of("advantage.singleton", self.singleton, ("zero", "raw"))
         one_of("advantage.penalise", self.penalise, ("format", "action"))
         one_of("advantage.chain", self.chain, ("step", "episode"))
+        _between("advantage.gamma", self.gamma, 0, 1)
+        _between("advantage.lam", self.lam, 0, 1)
         if self.similarity is not None and not 0 < self.similarity < 1:
             raise OptionError(
                 f"advantage.similarity: expected between 0 and 1, got {self.similarity}"
@@ -248,6 +264,10 @@ class CriticConfig:
     )
     value_clip: float | None = option(0.5, "how far a value may move per update; none: no bound")
 
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "weight_decay", "max_grad_norm", "value_clip"):
+            _at_least(f"critic.{name}", getattr(self, name), 0)
+
 
 @dataclass(frozen=True)
 class OptimConfig:
@@ -267,6 +287,8 @@ class OptimConfig:
     def __post_init__(self) -> None:
         for name in ("mini_batches", "iterations", "micro_batch_tokens"):
             positive(f"optim.{name}", getattr(self, name))
+        for name in ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps"):
+            _at_least(f"optim.{name}", getattr(self, name), 0)
 
 
 @dataclass(frozen=True)
@@ -286,6 +308,10 @@ class EvalConfig:
     def __post_init__(self) -> None:
         _at_least("eval.every", self.every, 0)
         positive("eval.num_envs", self.num_envs)
+        if self.episodes is not None:
+            positive("eval.episodes", self.episodes)
+        _between("eval.temperature", self.temperature, 0, 1e3)
+        _at_least("eval.seed", self.seed, 0)
 
 
 @dataclass(frozen=True)
@@ -307,6 +333,8 @@ class RunConfig:
         positive("run.updates", self.updates)
         positive("run.keep", self.keep)
         _at_least("run.save_every", self.save_every, 0)
+        _at_least("run.trajectories", self.trajectories, 0)
+        _between("run.seed", self.seed, 0, 2**32 - 1)  # NumPy's and transformers' range
 
 
 @dataclass(frozen=True)
@@ -458,9 +486,12 @@ def coerce(where: str, kind: Any, value: Any) -> Any:
         plain = typing.get_origin(choice) or choice
         if plain is float and isinstance(value, int | float | str) and not isinstance(value, bool):
             try:
-                return float(value)
-            except ValueError:
+                number = float(value)
+            except (ValueError, OverflowError):
                 continue
+            if math.isnan(number):
+                continue
+            return number
         if plain is int and isinstance(value, bool):
             continue
         if isinstance(plain, type) and isinstance(value, plain):

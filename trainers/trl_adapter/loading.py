@@ -19,6 +19,9 @@ _KERNELS = {  # attention implementation -> the package that it comes from
     "flash_attention_2": "flash_attn",
     "flash_attention_3": "flash_attn_interface",
 }
+_PROJECTIONS = (  # linear modules of Llama's and Qwen3's layers
+    "down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"
+)  # fmt: skip
 
 
 def dtype_of(name: str, trained: bool = True) -> torch.dtype:
@@ -146,6 +149,16 @@ def peft_config(lora: LoraConfig) -> Any:
 
 def _targets(lora: LoraConfig) -> str | list[str]:
     return "all-linear" if lora.targets == ["all-linear"] else list(lora.targets)
+
+
+def check_projections(lora: LoraConfig, model: str) -> None:
+    """:func:`check_targets` without a folder, for ``tiny`` and ``smollm2``: by the last part of names."""
+    for target in lora.targets if lora.rank else ():
+        if target != "all-linear" and target.rpartition(".")[2] not in _PROJECTIONS:
+            raise OptionError(
+                f"lora.targets: {target!r} matches no linear module of {model}; valid: all-linear, "
+                f"{', '.join(_PROJECTIONS)}"
+            )
 
 
 def check_targets(folder: str | Path, lora: LoraConfig) -> None:

@@ -15,12 +15,19 @@ from transformers import AutoConfig, AutoTokenizer
 
 from agent_envs.agent import ExpertPolicy, Prompt, RandomPolicy, Rollout, View
 from agent_envs.core import OptionError
+from agent_envs.core.errors import PolicyError
 from agent_envs.core.seeding import keyed_seed
 from trainers.trl_adapter import smollm2, tiny_vl
 from trainers.trl_adapter.checkpoint import staged
 from trainers.trl_adapter.collect import agent_parts, make_agent, profile_of
 from trainers.trl_adapter.config import TrainConfig
-from trainers.trl_adapter.loading import ADAPTER, check_loading, check_targets, is_adapter
+from trainers.trl_adapter.loading import (
+    ADAPTER,
+    check_loading,
+    check_projections,
+    check_targets,
+    is_adapter,
+)
 from trainers.trl_adapter.shapes import configuration_of
 from trainers.trl_adapter.tiny import HEADS, build_tiny, check_sizes
 from trainers.trl_adapter.vision import check_pictures, check_vision, is_vision, load_processor
@@ -51,8 +58,13 @@ def check_context(config: TrainConfig, context: int | None) -> int:
         if prompt is None:
             raise OptionError("the model does not say its context: set agent.max_prompt_tokens")
         return prompt
+    if reply >= context:
+        raise OptionError(
+            f"replies of {reply} tokens (rollout.max_completion_tokens) and a prompt of one at least make "
+            f"{reply + 1}, more than the model's context of {context}"
+        )
     prompt = context - reply if prompt is None else prompt
-    if prompt < 1 or prompt + reply > context:
+    if prompt + reply > context:
         raise OptionError(
             f"prompts of up to {prompt} tokens (agent.max_prompt_tokens) and replies of {reply} "
             f"(rollout.max_completion_tokens) make {prompt + reply}, more than the model's context "
@@ -67,6 +79,7 @@ def check_model(config: TrainConfig) -> int:
     check_loading(model, config.lora)
     if model.path == smollm2.NAME:
         smollm2.check_smollm2()
+        check_projections(config.lora, smollm2.NAME)
         return check_context(config, smollm2.CONTEXT)
     if model.path == tiny_vl.NAME:
         check_vision(config)
@@ -83,6 +96,7 @@ def check_model(config: TrainConfig) -> int:
             check_targets(folder, config.lora)
         return found
     check_sizes(model.hidden_size, model.layers, HEADS, model.context)
+    check_projections(config.lora, model.path)
     return check_context(config, model.context)
 
 
@@ -157,9 +171,22 @@ def configuration(path: str | Path) -> Any:
         OptionError: a hub id that nobody here knows.
     """
     if is_adapter(path):
-        text = (Path(path) / ADAPTER).read_text(encoding="utf-8")
-        path = json.loads(text)["base_model_name_or_path"]
+        path = _below(Path(path) / ADAPTER)
     return configuration_of(str(path)) if is_hub_id(path) else AutoConfig.from_pretrained(path)
+
+
+def _below(file: Path) -> str:
+    """The model that an adapter was trained on."""
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise OptionError(f"model.path: {file} is no JSON: {error}") from None
+    name = told.get("base_model_name_or_path") if isinstance(told, dict) else None
+    if not isinstance(name, str) or not name:
+        raise OptionError(
+            f"model.path: {file} does not name the adapter's model (base_model_name_or_path)"
+        )
+    return name
 
 
 class _Letters:
@@ -182,7 +209,12 @@ def vocabulary_texts(config: TrainConfig) -> list[str]:
     try:
         has_expert = agent.group.profile.has_expert
         for policy in (ExpertPolicy(),) * has_expert + (RandomPolicy(0),):
-            rollout = agent.rollout(policy, seed=keyed_seed(_VOCABULARY, config.run.seed))
+            try:
+                rollout = agent.rollout(policy, seed=keyed_seed(_VOCABULARY, config.run.seed))
+            except PolicyError:  # chance where no actions are listed: the expert's words are enough
+                if not has_expert:
+                    raise
+                continue
             for step in rollout.steps:
                 texts += [step.prompt.text, step.completion.text]
     finally:
