@@ -191,6 +191,11 @@ def test_unknown_shapes_are_named(value):
         read_hit(value)
 
 
+def test_numbers_and_texts_that_only_json_can_hold():
+    found = read_hit({"document": {"id": "\ud800", "contents": "x\udfff"}, "score": 10**400})
+    assert found == (Document("?", "x?"), None)
+
+
 @contextmanager
 def answering(reply):
     """A server whose ``reply(body, count)`` gives (status, bytes), or None to hang up."""
@@ -274,6 +279,7 @@ def test_a_server_that_takes_one_query_at_a_time():
         (lambda body, n: (200, b"[]"), "no list under 'result'"),
         (lambda body, n: (200, b'{"result": [[], []]}'), "2 results for 1"),
         (lambda body, n: (200, b'{"result": [[{"score": 1}]]}'), "unknown shape"),
+        (lambda body, n: (200, b"[" * 200_000), "no JSON"),
         (lambda body, n: (422, b"{}"), "both forms"),
         (lambda body, n: None, "RemoteProtocolError|ReadError|disconnected"),
         (lambda body, n: time.sleep(3), "Timeout|no answer"),
@@ -383,7 +389,8 @@ def test_the_server_speaks_both_forms_and_refuses_the_rest(tmp_path):
         assert many[0][0]["id"] == "d14"
         assert post(url, {"queries": []}, **auth).json() == {"result": []}
         for body in (b"{", b"[]", b'{"queries": "oak"}', b'{"query": 3}', b'{"query": "a", "topk": 6}',
-                     b'{"query": "a", "topk": -1}', b'{"query": "a", "topk": true}', b"[" * 100_000):  # fmt: skip
+                     b'{"query": "a", "topk": -1}', b'{"query": "a", "topk": true}', b"[" * 100_000,
+                     b'{"query": "\\ud800"}'):  # fmt: skip
             response = post(url, body, **auth)
             assert response.status_code in (400, 422)
             assert response.json()["error"]

@@ -178,6 +178,28 @@ def test_a_retriever_that_raises_ends_no_episode():
     group.close()
 
 
+class Wrong:
+    def __init__(self, reply):
+        self.reply = reply
+
+    def check(self):
+        pass
+
+    def search(self, queries, topk):
+        return self.reply
+
+
+@pytest.mark.parametrize("reply", [[], [Found()], None, [["a passage"]] * 4])
+def test_a_retriever_that_returns_something_else_ends_no_episode(reply):
+    group = agent_envs.make_group(ID, 2, 2, retriever=Wrong(reply))
+    group.reset(seed=1)
+    _, _, terminated, truncated, infos = group.step(["<search>a</search>"] * 4)
+    assert not terminated.any()
+    assert not truncated.any()
+    assert all("Error" in text for text in infos["search_error"])
+    group.close()
+
+
 def test_a_group_step_searches_once():
     stub = Stub()
     group = agent_envs.make_group(ID, 2, 3, retriever=stub)
@@ -230,6 +252,7 @@ def test_the_prompt_shows_the_past_and_the_latest_passages():
     ("options", "words"),
     [
         ({"retriever": "tfidf"}, "bm25, dense"),
+        ({"retriever": 5}, "an object with search"),
         ({"topk": 0}, "topk"),
         ({"match": "f1"}, "exact, contains"),
         ({"format": "xml"}, "plain, seed"),

@@ -67,7 +67,18 @@ def read_hit(value: Any) -> Hit:
         raise ValueError(
             f"a document without text; its fields: {', '.join(map(str, inner)) or 'none'}"
         )
-    score = value.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float):
-        score = None
-    return Hit(Document(str(inner.get("id", "")), text), score if score is None else float(score))
+    return Hit(Document(_clean(str(inner.get("id", ""))), _clean(text)), _score(value.get("score")))
+
+
+def _score(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # JSON has integers of any size
+        return None
+
+
+def _clean(text: str) -> str:
+    """JSON may spell half a surrogate pair, which no observation and no reply can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -120,7 +120,7 @@ class RemoteRetriever:
 def _json(response: Any) -> Any:
     try:
         return response.json()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _NoAnswer(f"the reply is no JSON ({error})") from error
 
 

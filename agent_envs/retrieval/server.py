@@ -136,6 +136,8 @@ def read_request(body: bytes, limits: Limits) -> tuple[list[str], int, bool]:
     queries = [value["query"]] if "query" in value else value.get("queries")
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
         raise _Refused(422, "give 'queries' (a list of texts) or 'query' (a text)")
+    if any("\ud800" <= c <= "\udfff" for query in queries for c in query if not c.isascii()):
+        raise _Refused(422, "a query holds half a surrogate pair")  # would fail the whole batch
     if len(queries) > limits.max_queries:
         raise _Refused(422, f"{len(queries)} queries; at most {limits.max_queries} in a request")
     topk = value.get("topk") or limits.topk

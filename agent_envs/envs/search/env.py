@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agent_envs.core.env import AgentEnv, Outcome
-from agent_envs.core.errors import OptionError, one_of, positive
+from agent_envs.core.errors import OptionError, RetrieverError, one_of, positive
 from agent_envs.core.profile import Profile
 from agent_envs.envs.search import world
 from agent_envs.envs.search.actions import read_move
@@ -86,6 +86,11 @@ class SearchEnv(AgentEnv):
         self.topk = positive("topk", topk)
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
             raise OptionError(f"timeout must be a positive number of seconds, got {timeout!r}")
+        if not isinstance(retriever, str) and not callable(getattr(retriever, "search", None)):
+            raise OptionError(
+                "retriever must be bm25, dense, an index folder, a URL, or an object with search() "
+                f"and check(), got {retriever!r}"
+            )
         tasks = world.questions() if data_dir is None else _questions(str(Path(data_dir).resolve()))
         if "split" not in options and "train" not in tasks.splits:
             options["split"] = tasks.splits[0]
@@ -150,9 +155,15 @@ class SearchEnv(AgentEnv):
 
     def _search(self, queries: list[str]) -> list[Found]:
         try:
-            return self._open().search(queries, self.topk)
+            found = list(self._open().search(queries, self.topk))
+            if len(found) != len(queries) or not all(isinstance(one, Found) for one in found):
+                raise RetrieverError(
+                    f"search() must return one Found per query; {len(found)} results for "
+                    f"{len(queries)} queries"
+                )
         except Exception as error:  # a user's own retriever must not end an episode
             return [Found(error=f"{type(error).__name__}: {error}")] * len(queries)
+        return found
 
     def _act(self, action: str) -> Outcome:
         move = read_move(action)
