@@ -170,7 +170,9 @@ def serve(app: Any, *, host: str, port: int, ready: Callable[[str], None]) -> No
     listener.listen(1024)
     shown = f"[{host}]" if ":" in host else host
     ready(f"http://{shown}:{listener.getsockname()[1]}")
-    sys.setswitchinterval(0.0005)  # the search's thread must not keep the event loop waiting for 5 ms
+    sys.setswitchinterval(
+        0.0005
+    )  # the search's thread must not keep the event loop waiting for 5 ms
     config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
     uvicorn.Server(config).run(sockets=[listener])
 
