@@ -33,9 +33,6 @@ class Stub:
     def __init__(self, contents=('"Lisbon"\nLisbon is a city.',), error=""):
         self.contents, self.error, self.calls = contents, error, []
 
-    def check(self):
-        pass
-
     def search(self, queries, topk):
         self.calls.append(list(queries))
         if self.error == "raise":
@@ -181,9 +178,6 @@ def test_a_retriever_that_raises_ends_no_episode():
 class Wrong:
     def __init__(self, reply):
         self.reply = reply
-
-    def check(self):
-        pass
 
     def search(self, queries, topk):
         return self.reply

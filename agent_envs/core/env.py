@@ -180,8 +180,8 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         """Rows that are stepped by arrays, with this env's options; None where there are none."""
         return None
 
-    @classmethod
-    def prepare(cls, envs: Sequence[AgentEnv], actions: Sequence[str]) -> None:
+    @staticmethod
+    def prepare(envs: Sequence[AgentEnv], actions: Sequence[str]) -> None:
         """Called with all replicas of a process that are about to step, before they do.
 
         For work that is cheaper shared (one request for all searches). A step must do the same without it.

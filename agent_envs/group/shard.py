@@ -95,11 +95,14 @@ class Shard:
         return results
 
     def _prepare(self, actions: Mapping[int, str]) -> None:
-        ready = [(self.envs[i], action) for i, action in actions.items() if i in self.envs]
+        prepare = next((type(env).prepare for env in self.envs.values()), AgentEnv.prepare)
+        if prepare is AgentEnv.prepare:
+            return
+        ready = [index for index in actions if index in self.envs]
         if ready:
-            self._announce(next(iter(actions)))
+            self._announce(ready[0])
             with suppress(Exception):  # whatever it is, each replica meets it again in its own step
-                type(ready[0][0]).prepare([env for env, _ in ready], [text for _, text in ready])
+                prepare([self.envs[i] for i in ready], [actions[i] for i in ready])
 
     def get_states(self, indices: Iterable[int]) -> dict[int, bytes | BaseException]:
         states: dict[int, bytes | BaseException] = {}

@@ -34,13 +34,10 @@ class Found(NamedTuple):
 
 
 class Retriever(Protocol):
-    """Anything with these two methods."""
+    """Anything with this method."""
 
     def search(self, queries: Sequence[str], topk: int) -> list[Found]:
         """One :class:`Found` per query, in order, each with at most ``topk`` different documents."""
-
-    def check(self) -> None:
-        """RetrieverError where nothing can be searched, before the first episode rather than in it."""
 
 
 def read_hit(value: Any) -> Hit:

@@ -15,6 +15,11 @@ from agent_envs.retrieval.words import terms
 LONGEST_QUERY = 256  # terms (BM25) that are read of a query
 
 
+def _refuse_none(documents: Sequence[Document]) -> None:
+    if not len(documents):
+        raise RetrieverError("the index is empty: there is nothing to search")
+
+
 class BM25Retriever:
     """Full-text search; equal scores go by the documents' order. Deterministic on every machine.
 
@@ -28,15 +33,11 @@ class BM25Retriever:
 
     def __init__(self, documents: Sequence[Document], index: Index | None = None) -> None:
         self.documents = documents
-        self.check()
+        _refuse_none(documents)
         if index is None:
             found = read_postings((terms(d.contents) for d in documents), range(len(documents)))
             index = build_index([found], len(documents), found.lengths)
         self._index = index
-
-    def check(self) -> None:
-        if not len(self.documents):
-            raise RetrieverError("the index is empty: there is nothing to search")
 
     def search(self, queries: Sequence[str], topk: int) -> list[Found]:
         known: dict[str, Found] = {}  # replicas of a group often ask the same
@@ -73,16 +74,12 @@ class DenseRetriever:
 
     def __init__(self, documents: Sequence[Document], encoder: Encoder, index: Any) -> None:
         self.documents, self._encoder, self._index = documents, encoder, index
-        self.check()
+        _refuse_none(documents)
         if index.ntotal != len(documents):
             raise RetrieverError(
                 f"the index holds {index.ntotal} vectors, the corpus {len(documents)} documents: "
                 "they do not belong together"
             )
-
-    def check(self) -> None:
-        if not len(self.documents):
-            raise RetrieverError("the index is empty: there is nothing to search")
 
     def search(self, queries: Sequence[str], topk: int) -> list[Found]:
         if not queries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_envs.envs.search import names
@@ -167,10 +167,7 @@ def ask(world: World) -> dict[str, list[Question]]:
             made.setdefault(question.text, question)
         for number, question in enumerate(made.values()):
             split = "test" if number < TEST else "train"
-            named = f"{kind}/{number:04d}"
-            splits[split].append(
-                Question(named, question.text, question.answers, kind, question.hops, question.gold)
-            )
+            splits[split].append(replace(question, id=f"{kind}/{number:04d}", data_source=kind))
     return splits
 
 

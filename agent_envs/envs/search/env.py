@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -50,7 +51,7 @@ class SearchEnv(AgentEnv):
     ### Arguments
     * ``split``: ``train`` (1,000 questions) or ``test`` (200).
     * ``retriever``: ``bm25`` (default) or ``dense`` over the embedded passages, an index folder
-      (``agent-envs retriever index``), a server's URL, or any object with ``search`` and ``check``.
+      (``agent-envs retriever index``), a server's URL, or any object with ``search``.
     * ``topk``: 3. ``max_steps``: 4. ``match``: ``exact`` or ``contains``. ``format``: ``plain``, ``seed``.
     * ``data_dir``: a file of questions (its only split has its name), or a folder of such files, each
       a split; None: the embedded questions.
@@ -88,8 +89,8 @@ class SearchEnv(AgentEnv):
             raise OptionError(f"timeout must be a positive number of seconds, got {timeout!r}")
         if not isinstance(retriever, str) and not callable(getattr(retriever, "search", None)):
             raise OptionError(
-                "retriever must be bm25, dense, an index folder, a URL, or an object with search() "
-                f"and check(), got {retriever!r}"
+                "retriever must be bm25, dense, an index folder, a URL, or an object with search(), "
+                f"got {retriever!r}"
             )
         tasks = world.questions() if data_dir is None else _questions(str(Path(data_dir).resolve()))
         if "split" not in options and "train" not in tasks.splits:
@@ -114,31 +115,17 @@ class SearchEnv(AgentEnv):
         return self._question.text
 
     def _explicit_task(self, options: Mapping[str, Any]) -> str:
-        question, answers = options.get("question"), options.get("answers")
-        if not isinstance(question, str) or not question.strip():
-            raise OptionError(f"question must be a text, got {question!r}")
-        if isinstance(answers, str):
-            answers = [answers]
-        if (
-            not isinstance(answers, list | tuple)
-            or not answers
-            or not all(isinstance(a, str) for a in answers)
-        ):
-            raise OptionError(f"answers must be a text or a list of texts, got {answers!r}")
-        self._given = Question("given", question.strip(), tuple(answers))
-        return "given"
+        return _given(options).id
 
     def _start(self, task_id: str, seed: int, options: Mapping[str, Any]) -> str:
         self._open()  # an unreachable retriever is an error of the first reset, not of a step
-        if options:
-            self._explicit_task(options)
-        self._question = self._given if options else self.tasks[task_id]
+        self._question = _given(options) if options else self.tasks[task_id]
         self._found, self._error, self._cut, self._searches = {}, "", False, 0
         self._observation = self._question.text
         return self._observation
 
-    @classmethod
-    def prepare(cls, envs: Sequence[AgentEnv], actions: Sequence[str]) -> None:
+    @staticmethod
+    def prepare(envs: Sequence[AgentEnv], actions: Sequence[str]) -> None:
         """Search once for all replicas that are about to step, instead of once for each."""
         wanted: dict[tuple[int, int], list[tuple[SearchEnv, str]]] = {}
         for env, action in zip(envs, actions, strict=True):
@@ -205,6 +192,22 @@ class SearchEnv(AgentEnv):
         return self._observation
 
 
+def _given(options: Mapping[str, Any]) -> Question:
+    """The question of an explicit start; OptionError where it has no text or no answer."""
+    question, answers = options.get("question"), options.get("answers")
+    if not isinstance(question, str) or not question.strip():
+        raise OptionError(f"question must be a text, got {question!r}")
+    if isinstance(answers, str):
+        answers = [answers]
+    if (
+        not isinstance(answers, list | tuple)
+        or not answers
+        or not all(isinstance(a, str) for a in answers)
+    ):
+        raise OptionError(f"answers must be a text or a list of texts, got {answers!r}")
+    return Question("given", question.strip(), tuple(answers))
+
+
 _MATCHES = {"exact": exact_match, "contains": contains_match}
 
 
@@ -244,8 +247,6 @@ def _questions(path: str) -> QuestionSet:
 def _distinct(splits: Mapping[str, list[Question]]) -> dict[str, list[Question]]:
     """Ids may repeat between files: put the split's name in front."""
     return {
-        name: [
-            Question(f"{name}/{q.id}", q.text, q.answers, q.data_source) for q in questions
-        ]
+        name: [replace(question, id=f"{name}/{question.id}") for question in questions]
         for name, questions in splits.items()
-    }  # fmt: skip
+    }

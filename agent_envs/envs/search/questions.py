@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,7 @@ def load_questions(path: str | Path) -> list[Question]:
         found[question.id if question.id not in found else f"{question.id}#{index}"] = question
     if not found:
         raise DataError(f"{path}: no usable question; {fault}")
-    return [
-        question if question.id == key else _renamed(question, key)
-        for key, question in found.items()
-    ]
+    return [replace(question, id=key) for key, question in found.items()]
 
 
 def read_question(row: Any, index: int = 0) -> Question:
@@ -121,10 +118,6 @@ def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str | int | float):
         value = [value]
     return tuple(str(item) for item in value if item is not None and str(item).strip())
-
-
-def _renamed(question: Question, name: str) -> Question:
-    return Question(name, question.text, question.answers, question.data_source)
 
 
 def _lines(path: Path) -> Iterator[Any]:
