@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_envs.core.errors import MissingExtra
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+
 from agent_envs.group.wire import PATH
 from agent_envs_server.counters import Counters
 from agent_envs_server.gate import Gate
@@ -13,17 +16,7 @@ from agent_envs_server.settings import Settings
 
 
 def make_app(settings: Settings, counters: Counters) -> Any:
-    """What one worker serves.
-
-    Raises:
-        MissingExtra: starlette is not installed.
-    """
-    try:
-        from starlette.applications import Starlette
-        from starlette.responses import JSONResponse, PlainTextResponse
-        from starlette.routing import Route, WebSocketRoute
-    except ImportError as error:
-        raise MissingExtra("the env server", "server") from error
+    """What one worker serves."""
 
     async def group(websocket: Any) -> None:
         await GroupSocket(websocket, settings, counters).serve()

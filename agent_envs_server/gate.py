@@ -7,8 +7,12 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.responses import JSONResponse
+from starlette.websockets import WebSocket
+
+from agent_envs.core.sockets import LOOPBACK
 from agent_envs_server.counters import Counters
-from agent_envs_server.settings import LOOPBACK, Settings
+from agent_envs_server.settings import Settings
 
 OPEN_PATHS = ("/health",)  # liveness probes carry no token, and learn nothing
 Scope = MutableMapping[str, Any]
@@ -82,9 +86,6 @@ def _netloc(url: str) -> str:
 
 
 async def _deny(scope: Scope, receive: Any, send: Any, status: int, why: str) -> None:
-    from starlette.responses import JSONResponse
-    from starlette.websockets import WebSocket
-
     response = JSONResponse({"error": why}, status_code=status)
     if scope["type"] == "websocket":
         await WebSocket(scope, receive, send).send_denial_response(response)

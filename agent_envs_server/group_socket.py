@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from starlette.websockets import WebSocketDisconnect
+
 from agent_envs.group.wire import WireError, pack, unpack
 from agent_envs_server.counters import Counters
 from agent_envs_server.engine import Engine
@@ -152,21 +154,12 @@ class GroupSocket:
 
     async def _send_refusal(self, key: int | None, refusal: Refusal) -> None:
         self._counters.add("errors_total")
-        frame = {
-            "id": key,
-            "type": "error",
-            "code": refusal.code,
-            "message": refusal.message,
-            "index": refusal.index,
-        }
-        await self._send(pack(frame))
+        await self._send(_error_frame(key, refusal))
         if refusal.code in ENDING:
             await self._close(CLOSE_ERROR, refusal.code)
 
     async def _refuse_all(self, refusal: Refusal, code: int) -> None:
-        await self._send(
-            pack({"id": None, "type": "error", "code": refusal.code, "message": refusal.message})
-        )
+        await self._send(_error_frame(None, refusal))
         await self._close(code, refusal.code)
 
     async def _send(self, data: bytes) -> None:
@@ -177,10 +170,17 @@ class GroupSocket:
         await _unless_gone(self._socket.close(code, reason))
 
 
+def _error_frame(key: int | None, refusal: Refusal) -> bytes:
+    return pack(
+        {
+            "id": key, "type": "error", "code": refusal.code, "message": refusal.message,
+            "index": refusal.index,
+        }
+    )  # fmt: skip
+
+
 async def _unless_gone(sending: Awaitable[None]) -> None:
     """The client may have gone in between; ``_read`` finds out."""
-    from starlette.websockets import WebSocketDisconnect
-
     try:
         await sending
     except (WebSocketDisconnect, RuntimeError, OSError):

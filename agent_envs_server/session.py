@@ -35,7 +35,7 @@ class Session:
 
     def __init__(self, settings: Settings, counters: Counters) -> None:
         self._settings, self._counters = settings, counters
-        self._limits = settings.limits
+        self._limits, self._key = settings.limits, bytes.fromhex(settings.state_key)
         self._greeted = False
         self._shard: Shard | None = None
         self._env_id, self._num_envs, self._steps = "", 0, 0
@@ -210,8 +210,7 @@ class Session:
         ]
 
     def _sign(self, state: bytes) -> bytes:
-        key = bytes.fromhex(self._settings.state_key)
-        return hmac.digest(key, self._env_id.encode() + b"\0" + state, "sha256")
+        return hmac.digest(self._key, self._env_id.encode() + b"\0" + state, "sha256")
 
     def _verified(self, pair: Any) -> bytes:
         state, signature = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)

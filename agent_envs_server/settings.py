@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from agent_envs.core.errors import OptionError, positive
+from agent_envs.core.sockets import LOOPBACK
 from agent_envs.registration import registered_ids
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from agent_envs.core.errors import MissingExtra, OptionError
+from agent_envs.core.sockets import listen, url_of
 from agent_envs_server import logs
 from agent_envs_server.counters import new_board
 from agent_envs_server.settings import Settings
@@ -56,17 +56,13 @@ class Supervisor:
             for worker in self._workers:
                 self._await_ready(worker)
             if not self._stopping:
-                ready(self._url())
+                ready(url_of(self._listener))
             self._watch()
         finally:
             self._end()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
-
-    def _url(self) -> str:
-        host, port = self._listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def _start(self, row: int) -> subprocess.Popen[str]:
         descriptors = (self._listener.fileno(), self._board)
@@ -125,25 +121,6 @@ class Supervisor:
                 worker.wait()
             _close_pipes(worker)
         os.close(self._board)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, bound once and handed on: no port is looked up and lost (FIELD_CASES F074).
-
-    Raises:
-        OptionError: the address is taken or not this machine's.
-    """
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise OptionError(
-            f"cannot listen at {host}:{port}: {error.strerror or error} (--port 0 takes a free port)"
-        ) from error
-    listener.listen(1024)
-    return listener
 
 
 def _close_pipes(worker: subprocess.Popen[str]) -> None:

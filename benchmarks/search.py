@@ -45,10 +45,7 @@ def served(kind: str) -> Iterator[tuple[str, int]]:
     )  # fmt: skip
     assert process.stdout is not None
     try:
-        text = ""
-        while "}" not in text:
-            text += process.stdout.readline()
-        yield json.loads(text)["url"], process.pid
+        yield json.loads(process.stdout.readline())["url"], process.pid
     finally:
         process.terminate()
         process.wait(20)

@@ -17,14 +17,20 @@ SERVED = "tests.served:Test/Toy-v0,Test/Reuser-v0,Test/Stateless-v0,Test/Slow-v0
 
 
 class Served:
-    """``agent-envs serve`` on a free port; ``with`` ends it."""
+    """``agent-envs serve`` (or another server's command) on a free port; ``with`` ends it."""
 
-    def __init__(self, *options: str, envs: str = SERVED, **environment: str) -> None:
+    def __init__(
+        self,
+        *options: str,
+        envs: str = SERVED,
+        command: tuple[str, ...] = ("serve",),
+        **environment: str,
+    ) -> None:
         self.log = ""
         # a file, not a pipe: nobody reads it until the end
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from agent_envs.cli import main; main()", "serve", "--json",
+            [sys.executable, "-c", "from agent_envs.cli import main; main()", *command, "--json",
              "--port", "0", *(("--envs", envs) if envs else ()), *options],
             stdout=subprocess.PIPE, stderr=self._errors, text=True, cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment},

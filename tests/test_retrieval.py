@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -23,7 +21,7 @@ from agent_envs.retrieval import Document, indexing
 from agent_envs.retrieval.documents import read_hit
 from agent_envs.retrieval.local import BM25Retriever, DenseRetriever
 from agent_envs.retrieval.words import terms
-from tests.conftest import ROOT
+from tests.serving import Served
 
 WORDS = "alder birch cedar dogwood elm fir gum hazel iris juniper kelp larch maple nutmeg oak pine".split()
 
@@ -328,34 +326,9 @@ def test_an_absent_server_is_an_error_of_the_first_reset():
 def served(*words, port=0):
     pytest.importorskip("starlette", reason="needs the extra 'search'")
     pytest.importorskip("uvicorn", reason="needs the extra 'search'")
-    command = [
-        sys.executable,
-        "-c",
-        "from agent_envs.cli.main import main; main()",
-        "retriever",
-        "serve",
-        "--json",
-    ]
-    process = subprocess.Popen(
-        [*command, "--port", str(port), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    try:
-        text = ""
-        while "}" not in text:
-            line = process.stdout.readline()
-            if not line:
-                raise RuntimeError(process.stderr.read())
-            text += line
-        yield json.loads(text)["url"], process
-    finally:
-        process.terminate()
-        process.wait(10)
-        process.stdout.close()
-        process.stderr.close()
+    options = (*words, "--port", str(port))
+    with Served(*options, envs="", command=("retriever", "serve")) as server:
+        yield server.url, server.process
 
 
 def post(url, body, **headers):

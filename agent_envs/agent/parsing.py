@@ -148,6 +148,10 @@ class _Parser:
         """Actions in order, and why there is none where a mark was found but is unusable."""
         raise NotImplementedError
 
+    def _reasoning(self, text: str) -> str:
+        """``text`` in reasoning tags; nothing where it is empty."""
+        return f"<{self._think_name}>{text}</{self._think_name}>" if text else ""
+
     def _clean(self, action: str) -> str:
         action = action.strip()
         return action.lower() if self._fold else action
@@ -180,7 +184,7 @@ class TagParser(_Parser):
         one_of("unclosed", unclosed, ("invalid", "action"))
         self._name, self._tag = tag, _tag(tag)
         self._fold, self._unclosed = fold_case, unclosed
-        self._reason = f"<{self._think_name}>{reason}</{self._think_name}>" if reason else ""
+        self._reason = self._reasoning(reason)
         think, name = re.escape(self._think_name), re.escape(tag)
         inside = "[^<\uff1c]*"
         self._usual = re.compile(
@@ -229,7 +233,7 @@ class BlockParser(_Parser):
         super().__init__(**options)
         self._names = tuple(tags)
         self._tags = {name: _tag(name) for name in self._names}
-        self._reason = f"<{self._think_name}>{reason}</{self._think_name}>" if reason else ""
+        self._reason = self._reasoning(reason)
 
     def _candidates(self, text: str) -> tuple[list[str], str]:
         marks = sorted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -129,6 +130,16 @@ def progress_bar(
     finally:
         if progress.live.is_started:
             progress.stop()
+
+
+def started(url: str, what: str, as_json: bool) -> None:
+    """Say that a server answers: to people, or as one JSON line to whoever started it and waits."""
+    if as_json:
+        typer.echo(
+            json.dumps({"url": url, "port": int(url.rpartition(":")[2]), "pid": os.getpid()})
+        )
+    else:
+        err.print(f"{what} at {url}; Ctrl-C ends it", highlight=False)
 
 
 def print_json(value: Any) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from agent_envs.cli.common import Json, err, out, print_json, progress_bar
+from agent_envs.cli.common import Json, out, print_json, progress_bar, started
 from agent_envs.core.errors import OptionError
+from agent_envs.core.sockets import LOOPBACK
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -90,19 +90,15 @@ def serve(
     """Answer POST /retrieve (both forms in use) and GET /health until interrupted."""
     from agent_envs.retrieval import server
 
-    if host not in ("127.0.0.1", "localhost", "::1") and not token:
+    if host not in LOOPBACK and not token:
         raise OptionError(f"--host {host} is open to others: give a --token too")
     retriever, about = _open(folder, corpus, model, embedded, device)
     limits = server.Limits(topk=topk, max_topk=max_topk)
     app_ = server.make_app(retriever, limits=limits, token=token, about=about)
 
-    def ready(url: str) -> None:
-        if as_json:
-            print_json({"url": url, "pid": os.getpid()})
-        else:
-            err.print(f"retriever at {url} ({about}); Ctrl-C ends it", highlight=False)
-
-    server.serve(app_, host=host, port=port, ready=ready)
+    server.serve(
+        app_, host=host, port=port, ready=lambda url: started(url, f"retriever ({about})", as_json)
+    )
 
 
 def _open(

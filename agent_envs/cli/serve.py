@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import json
-import os
 from typing import Annotated
 
 import typer
 
-from agent_envs.cli.common import Json, err, full_id
+from agent_envs.cli.common import Json, full_id, started
 from agent_envs.core.errors import OptionError
 
 _ENVS_HELP = "Ids to serve, separated by commas; default all. module:id imports the module first."
@@ -71,14 +69,9 @@ def serve(
         **({"state_key": state_key} if state_key else {}),
     )
 
-    def ready(url: str) -> None:
-        if as_json:
-            started = {"url": url, "port": int(url.rpartition(":")[2]), "pid": os.getpid()}
-            typer.echo(json.dumps(started))  # one line: whoever started us waits for it
-        else:
-            err.print(f"env server at {url}; Ctrl-C ends it", highlight=False)
-
-    run(settings, ready=ready, log_level=log_level.upper())
+    run(
+        settings, ready=lambda url: started(url, "env server", as_json), log_level=log_level.upper()
+    )
 
 
 def _read_envs(names: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -17,6 +17,7 @@ from agent_envs.core.errors import (
     StateError,
     StateNotPortable,
 )
+from agent_envs.core.sockets import LOOPBACK
 from agent_envs.group.wire import PATH, PROTOCOL_VERSION, WireError, pack, unpack
 
 try:
@@ -128,7 +129,7 @@ class Link:
     def _unreachable(self, why: str) -> ServerUnreachable:
         parts = urlsplit(self.url)
         start = "agent-envs serve" + (
-            "" if parts.hostname in ("127.0.0.1", "localhost", "::1", None) else
+            "" if parts.hostname in (*LOOPBACK, None) else
             f" --host {parts.hostname} --token ..."
         ) + (f" --port {parts.port}" if parts.port else "")  # fmt: skip
         return ServerUnreachable(
@@ -154,9 +155,7 @@ class Link:
             raise LinkLost("not connected")
         try:
             self._socket.send(data)
-        except ConnectionClosed as error:
-            raise self._lost(error) from error
-        except OSError as error:
+        except (ConnectionClosed, OSError) as error:
             raise self._lost(error) from error
 
     def receive(self) -> dict[str, Any]:

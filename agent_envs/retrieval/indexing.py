@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,7 +62,7 @@ def build(
         progress(min(first + SHARD[kind], len(documents)), len(documents))
     paths = [folder / f"shard-{first:010d}.npz" for first in shards]
     (_join_postings if kind == "bm25" else _join_vectors)(folder, paths, len(documents))
-    _save(folder / "lines.npy", starts)
+    save_array(folder / "lines.npy", starts)
     write_atomic(
         folder / _NAME,
         json.dumps({**about, "documents": len(documents), "complete": True}).encode(),
@@ -166,8 +167,9 @@ def _size(corpus: Path) -> int:
         raise DataError(f"{corpus}: no corpus there: {error.strerror}") from error
 
 
-def _save(path: Path, array: np.ndarray) -> None:
-    part = path.with_suffix(".part.npy")
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Write a ``.npy`` file that is whole or absent, also where two processes write it."""
+    part = path.with_suffix(f".{os.getpid()}.npy")
     np.save(part, array)
     part.replace(path)
 
@@ -204,7 +206,7 @@ def _join_postings(folder: Path, paths: Sequence[Path], size: int) -> None:
     batches = [Postings(**np.load(path)) for path in paths]
     index = build_index(batches, size, np.concatenate([batch.lengths for batch in batches]))
     for name in _ARRAYS:
-        _save(folder / f"{name}.npy", getattr(index, name))
+        save_array(folder / f"{name}.npy", getattr(index, name))
 
 
 def _join_vectors(folder: Path, paths: Sequence[Path], size: int) -> None:

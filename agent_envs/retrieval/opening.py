@@ -88,7 +88,7 @@ def _embedded(name: str, documents: Source) -> Retriever:
 def _dense(documents: Sequence[Document]) -> Retriever:
     """Vectors of a small corpus, kept in the cache folder: half a minute the first time."""
     from agent_envs.retrieval.encoder import SentenceEncoder
-    from agent_envs.retrieval.indexing import flat_index
+    from agent_envs.retrieval.indexing import flat_index, save_array
 
     encoder = SentenceEncoder()
     digest = hashlib.sha256(encoder.model.encode())
@@ -98,9 +98,7 @@ def _dense(documents: Sequence[Document]) -> Retriever:
     if not path.is_file():
         vectors, _ = encoder.encode([document.contents for document in documents], query=False)
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.npy")
-        np.save(part, vectors)
-        part.replace(path)
+        save_array(path, vectors)
     return DenseRetriever(documents, encoder, flat_index(np.load(path)))
 
 

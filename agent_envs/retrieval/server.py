@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent_envs.core.errors import MissingExtra, OptionError, positive
+from agent_envs.core.errors import MissingExtra, positive
+from agent_envs.core.sockets import listen, url_of
 from agent_envs.retrieval.documents import Found, Retriever
 
 logger = logging.getLogger("agent_envs.retrieval.server")
+_SWITCH = 0.0005  # seconds; by default a search keeps the event loop waiting for ten times as long
 
 
 @dataclass(frozen=True)
@@ -153,26 +155,13 @@ def serve(app: Any, *, host: str, port: int, ready: Callable[[str], None]) -> No
     Raises:
         OptionError: the port is taken or the host is not this machine's.
     """
-    import socket
-
     try:
         import uvicorn
     except ImportError as error:
         raise MissingExtra("the retrieval server", "search") from error
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise OptionError(f"cannot listen at {host}:{port}: {error.strerror}") from error
-    listener.listen(1024)
-    shown = f"[{host}]" if ":" in host else host
-    ready(f"http://{shown}:{listener.getsockname()[1]}")
-    sys.setswitchinterval(
-        0.0005
-    )  # the search's thread must not keep the event loop waiting for 5 ms
+    listener = listen(host, port)
+    ready(url_of(listener))
+    sys.setswitchinterval(_SWITCH)
     config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
     uvicorn.Server(config).run(sockets=[listener])
 
