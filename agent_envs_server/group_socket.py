@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.websockets import WebSocketDisconnect
 
-from agent_envs.group.wire import WireError, pack, unpack
+from agent_envs.group.wire import WireError, pack, pack_reply, unpack
 from agent_envs_server.counters import Counters
 from agent_envs_server.engine import Engine
 from agent_envs_server.refusals import ENDING, Refusal, as_refusal
@@ -126,7 +126,7 @@ class GroupSocket:
         await self._send(reply)
 
     def _work(self, key: int, message: dict[str, Any]) -> bytes:
-        return pack({"id": key, **self._session.handle(message)})
+        return pack_reply({"id": key, **self._session.handle(message)})
 
     async def _within_limit(self, call: Callable[[], bytes]) -> bytes:
         """The call's result; the limit is for one replica at a time, not for the whole frame."""
