@@ -275,6 +275,12 @@ def test_products_are_read_as_the_original_does():
     )
 
 
+def test_option_values_that_no_action_can_name_are_left_out():
+    odd = {"size": [{"value": " "}, {"value": "a\nb"}, {"value": "L"}], "kind": [{"value": ""}]}
+    product = read_product({**GOOD, "customization_options": odd}, FACTS)
+    assert product.options == {"size": ("l",)}
+
+
 def test_bad_products_are_counted_and_the_rest_is_sold(small: Path, tmp_path: Path):
     items = [GOOD, 7, {**GOOD, "asin": "nan"}, GOOD, MORE, {"asin": "AA00000003"}]
     write_shop(small, items, {"AA00000001": FACTS, "AA00000002": "x"})

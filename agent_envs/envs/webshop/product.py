@@ -157,9 +157,11 @@ def _options(value: Any) -> dict[str, tuple[str, ...]]:
         if contents is None:
             continue
         try:
-            values = [str(c["value"]).strip().replace("/", " | ").lower() for c in contents]
+            texts = [str(c["value"]).strip() for c in contents]
         except (TypeError, KeyError):
             raise BadProduct("customization_options holds no values") from None
+        # no action can name an empty text or one of two lines
+        values = [t.replace("/", " | ").lower() for t in texts if t and "\n" not in t]
         if values:
             options[str(name).lower()] = tuple(values)
     return options
