@@ -69,6 +69,15 @@ def test_play(cli):
     assert cli("play", "ALFWorld")[0] == 0  # the input ends at once
 
 
+def test_rollout_says_why_replicas_were_closed(cli):
+    pytest.importorskip("httpx", reason="needs the extra 'search'")
+    where = ["-o", "retriever=http://127.0.0.1:9", "-o", "timeout=0.2"]
+    few = ["--groups", "1", "--group-size", "2"]
+    _, _, err = cli("rollout", "Search", "-p", "expert", *few, *where)
+    assert "2 replica(s)" in err
+    assert "agent-envs retriever serve" in " ".join(err.split())
+
+
 def test_rollout_saves_and_replays(cli, tmp_path):
     out_file = tmp_path / "runs" / "r.jsonl"
     common = ["--groups", "2", "--group-size", "2", "-o", "difficulty=easy", "--max-steps", "30"]
