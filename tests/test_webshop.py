@@ -255,6 +255,11 @@ def test_prices_of_any_form_load(text, prices, tag):  # F042
         {"query": 3},
         {"customization_options": [1]},
         {"customization_options": {"size": [{"price": 1}]}},
+        {
+            "customization_options": {
+                str(i): [{"value": str(j)} for j in range(9)] for i in range(9)
+            }
+        },
     ],
 )
 def test_odd_products_are_refused_with_a_reason(change):
