@@ -239,7 +239,7 @@ def test_data_of_the_shop(cli, tmp_path, monkeypatch):
         (["rollout", "ALFWorld", "-p", "openai:m"], "OPENAI_BASE_URL"),
         (["eval", "ALFWorld", "--split", "train"], "endless"),
         (["eval", "ALFWorld", "-o", "split=train"], "--split"),
-        (["rollout", "ALFWorld", "-o", "reward_scale=abc"], "must be a number"),
+        (["rollout", "ALFWorld", "-o", "reward_scale=abc"], "must be a finite number"),
         (["rollout", "ALFWorld", "-o", "num_groups=3"], "no option 'num_groups'"),
         (["rollout", "ALFWorld", "-o", "backend=process"], "no option 'backend'"),
         (["rollout", "ALFWorld", "--split", "train", "-o", "split=train"], "given twice"),
