@@ -69,6 +69,15 @@ def test_play(cli):
     assert cli("play", "ALFWorld")[0] == 0  # the input ends at once
 
 
+def test_rollout_says_why_replicas_were_closed(cli):
+    pytest.importorskip("httpx", reason="needs the extra 'search'")
+    where = ["-o", "retriever=http://127.0.0.1:9", "-o", "timeout=0.2"]
+    few = ["--groups", "1", "--group-size", "2"]
+    _, _, err = cli("rollout", "Search", "-p", "expert", *few, *where)
+    assert "2 replica(s)" in err
+    assert "agent-envs retriever serve" in " ".join(err.split())
+
+
 def test_rollout_saves_and_replays(cli, tmp_path):
     out_file = tmp_path / "runs" / "r.jsonl"
     common = ["--groups", "2", "--group-size", "2", "-o", "difficulty=easy", "--max-steps", "30"]
@@ -230,7 +239,7 @@ def test_data_of_the_shop(cli, tmp_path, monkeypatch):
         (["rollout", "ALFWorld", "-p", "openai:m"], "OPENAI_BASE_URL"),
         (["eval", "ALFWorld", "--split", "train"], "endless"),
         (["eval", "ALFWorld", "-o", "split=train"], "--split"),
-        (["rollout", "ALFWorld", "-o", "reward_scale=abc"], "must be a number"),
+        (["rollout", "ALFWorld", "-o", "reward_scale=abc"], "must be a finite number"),
         (["rollout", "ALFWorld", "-o", "num_groups=3"], "no option 'num_groups'"),
         (["rollout", "ALFWorld", "-o", "backend=process"], "no option 'backend'"),
         (["rollout", "ALFWorld", "--split", "train", "-o", "split=train"], "given twice"),

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -19,7 +20,9 @@ from agent_envs.core import DataError
 from agent_envs.core.errors import OptionError, RetrieverError
 from agent_envs.retrieval import Document, indexing
 from agent_envs.retrieval.documents import read_hit
+from agent_envs.retrieval.encoder import SentenceEncoder
 from agent_envs.retrieval.local import BM25Retriever, DenseRetriever
+from agent_envs.retrieval.server import Limits
 from agent_envs.retrieval.words import terms
 from tests.serving import Served
 
@@ -115,6 +118,21 @@ def test_an_index_says_what_is_wrong(tmp_path):
         indexing.open_index(tmp_path / "i")
     with pytest.raises(RetrieverError, match="no complete index"):
         indexing.open_index(tmp_path)
+    assert indexing.build(corpus, tmp_path / "i")["documents"] == 39  # as the message says
+    assert len(indexing.open_index(tmp_path / "i").documents) == 39
+
+
+def test_a_mended_corpus_is_indexed_from_the_start(tmp_path, monkeypatch):
+    monkeypatch.setitem(indexing.SHARD, "bm25", 7)
+    corpus = corpus_file(tmp_path / "c.jsonl")
+    good = corpus.read_bytes()
+    corpus.write_bytes(b'{"contents": "zebra"}\n' + good + b"{\n")
+    with pytest.raises(DataError, match="document 41"):
+        indexing.build(corpus, tmp_path / "i")
+    assert list((tmp_path / "i").glob("shard-*"))
+    corpus.write_bytes(good)
+    indexing.build(corpus, tmp_path / "i")
+    assert not indexing.open_index(tmp_path / "i").search(["zebra"], 1)[0].hits
 
 
 @pytest.mark.parametrize(
@@ -161,6 +179,25 @@ def test_dense_search(tmp_path):
     assert len(DenseRetriever(documents, _Letters(), padding).search(["a"], 2)[0].hits) == 1
     with pytest.raises(RetrieverError, match="3 documents"):
         DenseRetriever([*documents, documents[0]], _Letters(), index)
+
+
+def test_a_model_serves_one_thread_at_a_time(monkeypatch):
+    """A tokenizer keeps how it cuts as a state: threads got each other's texts and errors."""
+    busy = threading.Lock()
+
+    class Model:
+        max_seq_length, tokenizer = 1, property(lambda self: self)
+
+        def encode(self, texts, **_):
+            assert busy.acquire(blocking=False), "two threads at once"
+            time.sleep(0.01)
+            busy.release()
+            return np.ones((len(texts), 2), np.float32)
+
+    monkeypatch.setattr("agent_envs.retrieval.encoder._load", lambda model, device: Model())
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(SentenceEncoder("m").encode, ["abc"], query=True) for _ in range(8)]
+        assert [call.result()[1] for call in calls] == [[True]] * 8
 
 
 # -- replies of others --------------------------------------------------------------------------------
@@ -357,6 +394,8 @@ def test_the_server_speaks_both_forms_and_refuses_the_rest(tmp_path):
             post(url, {"query": "oak"}, Authorization="Bearer secre\u00e9".encode()).status_code
             == 401
         )
+        with pytest.raises(RetrieverError, match=r"401 .*a token is needed"):
+            remote(url).check()
         one = post(url, {"query": "oak", "topk": 2, "return_scores": True}, **auth).json()["result"]
         assert len(one) == 1
         assert len(one[0]) == 2
@@ -404,6 +443,11 @@ def test_rollouts_survive_a_killed_server():
         assert not any(infos["search_error"])
         assert list(seen) == list(local.step(action)[0])
     group.close()
+
+
+def test_what_no_request_could_get_is_refused_at_once():
+    with pytest.raises(OptionError, match="topk 5 is above max_topk 4"):
+        Limits(topk=5, max_topk=4)
 
 
 def test_open_to_others_only_with_a_token():

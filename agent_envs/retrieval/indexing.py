@@ -151,12 +151,15 @@ def _about(folder: Path) -> dict[str, Any]:
 
 def _claim(folder: Path, about: dict[str, Any]) -> None:
     found = _about(folder)
-    if found and {key: found.get(key) for key in about} != about:
+    same = {key for key in about if found.get(key) == about[key]}
+    if found and not same >= about.keys() - {"bytes"}:
         raise RetrieverError(
             f"{folder} holds another index ({found.get('kind')} of {found.get('corpus')}): "
             "name another folder, or delete it"
         )
-    if not found:
+    if "bytes" not in same:  # a new index, or its corpus was changed
+        for path in folder.glob("shard-*.npz"):
+            path.unlink()
         write_atomic(folder / _NAME, json.dumps(about).encode())
 
 
@@ -193,6 +196,7 @@ def _postings_writer() -> Callable[[Path, Sequence[Document], int], None]:
 
 
 def _vectors_writer(model: str) -> Callable[[Path, Sequence[Document], int], None]:
+    import_faiss()  # a missing one should not be noticed after hours
     encoder = SentenceEncoder(model)
 
     def write(path: Path, documents: Sequence[Document], first: int) -> None:

@@ -106,11 +106,12 @@ class RemoteRetriever:
                 if status == 200:
                     return _json(content)
                 reason = f"HTTP {status}"
+                refusal = f"{reason} {content[:_SHOWN].decode('utf-8', 'replace')}"
                 if status in _OTHER_FORM:
-                    self._refusal = f"{reason} {content[:_SHOWN].decode('utf-8', 'replace')}"
+                    self._refusal = refusal
                     return None
                 if status not in _RETRIED:
-                    raise _NoAnswer(reason)
+                    raise _NoAnswer(refusal)
             if time.monotonic() + wait >= deadline:
                 raise _NoAnswer(reason)
             time.sleep(wait)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent_envs.core.errors import MissingExtra, positive
+from agent_envs.core.errors import MissingExtra, OptionError, positive
 from agent_envs.core.sockets import listen, url_of
 from agent_envs.retrieval.documents import Found, Retriever
 
@@ -42,6 +42,8 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             positive(name, value)
+        if self.topk > self.max_topk:
+            raise OptionError(f"topk {self.topk} is above max_topk {self.max_topk}")
 
 
 class _Refused(Exception):

@@ -45,7 +45,7 @@ class SearchEnv(AgentEnv):
 
     ### Start and end
     ``reset(seed=s)`` plays the seed's question; ``options={"task_index": i}`` the i-th of the split;
-    ``options={"question": text, "answers": [...]}`` that one. ``terminated`` at an answer,
+    ``options={"question": text, "golden_answers": [...]}`` that one. ``terminated`` at an answer,
     ``truncated`` after ``max_steps`` actions.
 
     ### Arguments
@@ -67,7 +67,7 @@ class SearchEnv(AgentEnv):
     """
 
     profile: ClassVar[Profile] = PROFILE
-    start_options: ClassVar[tuple[str, ...]] = ("question", "answers")
+    start_options: ClassVar[tuple[str, ...]] = ("question", "golden_answers")
     tasks: QuestionSet
 
     def __init__(
@@ -92,7 +92,9 @@ class SearchEnv(AgentEnv):
                 "retriever must be bm25, dense, an index folder, a URL, or an object with search(), "
                 f"got {retriever!r}"
             )
-        tasks = world.questions() if data_dir is None else _questions(str(Path(data_dir).resolve()))
+        tasks = (
+            world.questions() if data_dir is None else _questions(str(Path(data_dir).absolute()))
+        )
         if "split" not in options and "train" not in tasks.splits:
             options["split"] = tasks.splits[0]
         super().__init__(tasks, max_steps=max_steps, **options)
@@ -194,7 +196,7 @@ class SearchEnv(AgentEnv):
 
 def _given(options: Mapping[str, Any]) -> Question:
     """The question of an explicit start; OptionError where it has no text or no answer."""
-    question, answers = options.get("question"), options.get("answers")
+    question, answers = options.get("question"), options.get("golden_answers")
     if not isinstance(question, str) or not question.strip():
         raise OptionError(f"question must be a text, got {question!r}")
     if isinstance(answers, str):
@@ -204,7 +206,7 @@ def _given(options: Mapping[str, Any]) -> Question:
         or not answers
         or not all(isinstance(a, str) for a in answers)
     ):
-        raise OptionError(f"answers must be a text or a list of texts, got {answers!r}")
+        raise OptionError(f"golden_answers must be a text or a list of texts, got {answers!r}")
     try:
         return checked(Question("given", question.strip(), tuple(answers)))
     except ValueError as error:
@@ -237,12 +239,18 @@ def _questions(path: str) -> QuestionSet:
     if not where.is_dir():
         return QuestionSet({where.stem: load_questions(where)}, where.name)
     files = sorted(
-        p for p in where.iterdir() if p.suffix.lower() in (".parquet", ".jsonl", ".json")
+        p
+        for p in where.iterdir()
+        if p.suffix.lower() in (".parquet", ".jsonl", ".json") and not p.name.startswith(".")
     )
     if not files:
         raise OptionError(f"{where}: no .parquet, .jsonl or .json file of questions in it")
     splits: dict[str, list[Question]] = {}
     for file in files:
+        if file.stem in splits:
+            raise OptionError(
+                f"{where} holds {file.stem} twice, in different forms: keep one of them"
+            )
         splits[file.stem] = load_questions(file)
     return QuestionSet(_distinct(splits), where.name)
 

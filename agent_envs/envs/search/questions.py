@@ -62,6 +62,8 @@ def load_questions(path: str | Path) -> list[Question]:
     """
     path = Path(path)
     reader = _READERS.get(path.suffix.lower())
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder of questions")
     if reader is None:
         raise DataError(f"{path}: questions come as {', '.join(_READERS)}")
     found: dict[str, Question] = {}
@@ -72,10 +74,16 @@ def load_questions(path: str | Path) -> list[Question]:
         except ValueError as error:
             fault = f"row {index}: {error}"
             continue
-        found[question.id if question.id not in found else f"{question.id}#{index}"] = question
+        found[_unused(question.id, index, found)] = question
     if not found:
         raise DataError(f"{path}: no usable question; {fault}")
     return [replace(question, id=key) for key, question in found.items()]
+
+
+def _unused(key: str, index: int, found: Mapping[str, Question]) -> str:
+    while key in found:  # files give ids twice
+        key = f"{key}#{index}"
+    return key
 
 
 def read_question(row: Any, index: int = 0) -> Question:
@@ -125,7 +133,11 @@ def _texts(value: Any) -> tuple[str, ...]:
         value = value.tolist()
     if isinstance(value, str | int | float):
         value = [value]
-    return tuple(str(item) for item in value if item is not None and str(item).strip())
+    if not isinstance(value, list | tuple):
+        return ()
+    return tuple(
+        str(item) for item in value if isinstance(item, str | int | float) and str(item).strip()
+    )
 
 
 def _lines(path: Path) -> Iterator[Any]:
@@ -147,7 +159,7 @@ def _whole(path: Path) -> Iterator[Any]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"{path}: cannot read the questions: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -12,6 +12,9 @@ from agent_envs.core.record import record
 UNKNOWN_PRICE = 100.0  # what the original takes where no price is known
 NO_ATTRIBUTE = "DUMMY_ATTR"
 MAX_ASIN = 10
+MAX_COMBINATIONS = (
+    1_000_000  # each is a goal; a dozen options of a dozen values would fill any memory
+)
 _NOT_PRICE = re.compile(r"[^\d.]")
 
 
@@ -94,7 +97,7 @@ def read_product(row: Any, facts: Mapping[str, Any]) -> Product:
     prices, tag = read_price(row.get("pricing"))
     images = row.get("images")
     instruction = facts.get("instruction")
-    return Product(
+    product = Product(
         asin,
         _text(row, "name"),
         _text(row, "full_description", needed=False),
@@ -110,6 +113,9 @@ def read_product(row: Any, facts: Mapping[str, Any]) -> Product:
         instruction if isinstance(instruction, str) else "",
         _words(facts.get("instruction_attributes")),
     )
+    if product.combinations() > MAX_COMBINATIONS:
+        raise BadProduct("customization_options allow too many choices")
+    return product
 
 
 def read_price(text: Any) -> tuple[tuple[float, ...], str]:
@@ -157,9 +163,11 @@ def _options(value: Any) -> dict[str, tuple[str, ...]]:
         if contents is None:
             continue
         try:
-            values = [str(c["value"]).strip().replace("/", " | ").lower() for c in contents]
+            texts = [str(c["value"]).strip() for c in contents]
         except (TypeError, KeyError):
             raise BadProduct("customization_options holds no values") from None
+        # no action can name an empty text or one of two lines
+        values = [t.replace("/", " | ").lower() for t in texts if t and "\n" not in t]
         if values:
             options[str(name).lower()] = tuple(values)
     return options
