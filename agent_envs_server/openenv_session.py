@@ -113,7 +113,8 @@ class OpenEnvSession:
             self._agent, self._options = agent, wanted.options
         self._started, self._prompt = wanted, prompts[0] if prompts else None
         result = agent.group.result(0)
-        return self._shown(result.observation, result.info, agent.failures.get(0))
+        info = {**result.info, "data_source": agent.group.tasks.source}
+        return self._shown(result.observation, info, agent.failures.get(0))
 
     def _step(self, message: Mapping[str, Any], frame: str) -> str:
         reply = openenv_json.completion(_data(message), frame)
