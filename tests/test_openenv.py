@@ -232,7 +232,7 @@ SPELLED = [
 @pytest.mark.parametrize("spelling", SPELLED)
 def test_numbers_and_words_come_back_as_they_were_spelled(client, spelling):
     client.reset(seed=1)
-    answer = client.raw('{"type": "step", "data": {"text": %s}}' % spelling)
+    answer = client.raw('{"type": "step", "data": {"text": ' + spelling + "}}")
     assert answer["data"]["observation"]["text"] == f"said 1: {spelling.lower()}"
 
 
@@ -260,7 +260,7 @@ HOSTILE = [
 def test_hostile_text_is_a_turn_and_never_an_error(client):
     for what, data, said in HOSTILE:
         client.reset(seed=1)
-        answer = client.raw('{"type": "step", "data": %s}' % data)
+        answer = client.raw('{"type": "step", "data": ' + data + "}")
         assert (what, answer["type"]) == (what, "observation"), answer
         assert answer["data"]["observation"]["text"] == f"said 1: {said}", what
         assert answer["data"]["observation"]["info"]["steps"] == 1, what
@@ -677,10 +677,12 @@ def test_options_that_name_files_are_refused(server):
         ):
             assert one.error("reset", data=data) == "VALIDATION_ERROR"
         assert one.reset(data_dir="imported")["done"] is False
-    with Served("--allow-paths", envs="tests.served:Other/Toy-v0") as server_with_paths:
-        with Client(server_with_paths.url, additional_headers={}) as one:
-            shown = one.reset(game_file="/some/file")["observation"]
-            assert shown["info"]["task_id"] == "file /some/file"
+    with (
+        Served("--allow-paths", envs="tests.served:Other/Toy-v0") as open_server,
+        Client(open_server.url, additional_headers={}) as one,
+    ):
+        shown = one.reset(game_file="/some/file")["observation"]
+        assert shown["info"]["task_id"] == "file /some/file"
 
 
 def test_a_stop_tells_clients_and_metrics_count():
