@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_envs_server.refusals import Refusal
 
-_PATHS = ("data_dir", "retriever", "game_file", "levels", "goals", "images")
+_PATHS = ("data_dir", "retriever", "game_file", "levels", "goals", "images", "base_url")
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_-]*")
 
 
