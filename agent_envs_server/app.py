@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from agent_envs.group.wire import PATH
 from agent_envs_server import openenv_json
-from agent_envs_server.counters import Counters
+from agent_envs_server.counters import Counters, new_board
 from agent_envs_server.gate import Gate
 from agent_envs_server.group_socket import GroupSocket
 from agent_envs_server.openenv_http import Pages, mcp_refusal, mounts, no_default
@@ -38,6 +38,11 @@ def make_app(settings: Settings, counters: Counters) -> Any:
         ]
     )
     return Gate(app, settings, counters)
+
+
+def standalone(settings: Settings) -> Any:
+    """The application by itself, for an ASGI server of the caller's: one process, its own counters."""
+    return make_app(settings, Counters(new_board(1), 1, 0))
 
 
 async def _health(request: Any) -> Any:

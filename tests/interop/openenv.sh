@@ -17,7 +17,8 @@ if [ ! -e "$venv/ready" ]; then
     exit 0
   fi
   "$venv/bin/pip" install -q 'fastmcp>=3,<4' 'fastapi>=0.116,<0.122' requests pyyaml 'websockets>=15.0.1'
-  "$venv/bin/pip" install -q --no-deps "$venv"/wheel/openenv-*.whl
+  cp -r examples/openenv "$venv/hub"
+  "$venv/bin/pip" install -q --no-deps "$venv"/wheel/openenv-*.whl "$venv/hub"
   touch "$venv/ready"
 fi
 PYTHONPATH=$PWD exec "$python" -m tests.interop.openenv_check "$venv/bin/python"

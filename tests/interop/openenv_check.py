@@ -20,6 +20,7 @@ from agent_envs.agent import AgentGroup
 from agent_envs.agent.parsing import parser_of
 from agent_envs.core import ServerError, ServerUnreachable, Spec
 from agent_envs.registration import BUILT_IN, VARIANTS
+from tests.conftest import ROOT
 from tests.serving import Served
 
 HERE = Path(__file__).parent
@@ -88,6 +89,17 @@ def validate(python, served):
         raise SystemExit(done.stdout + done.stderr[-4000:])
 
 
+def check_auto(python):
+    """AutoEnv, where ``examples/openenv`` is installed."""
+    with Served(envs="AgentEnv/Sokoban-v0") as served:
+        url = f"{served.url}/envs/Sokoban-v0"
+        command = [python, str(HERE / "openenv_auto.py"), url, str(ROOT / "examples" / "openenv")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    print(done.stdout.strip(), flush=True)
+    if done.returncode:
+        raise SystemExit(done.stderr[-4000:])
+
+
 def check_server(python):
     """Their server, our adapter: alone and in a group."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -136,4 +148,5 @@ def wait_for(url, process):
 
 if __name__ == "__main__":
     check_clients(sys.argv[1:])
+    check_auto(sys.argv[1])
     check_server(sys.argv[1])

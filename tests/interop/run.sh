@@ -28,7 +28,8 @@ environment() {
 
 check_openenv() {
   local needs=('fastapi>=0.116,<0.122' requests pyyaml httpx 'websockets>=15.0.1')
-  environment openenv-0.10 'fastmcp>=3,<4' "${needs[@]}" -- 'openenv==0.10.*'
+  rm -rf "$folder/hub" && cp -r examples/openenv "$folder/hub"
+  environment openenv-0.10 'fastmcp>=3,<4' "${needs[@]}" -- 'openenv==0.10.*' "$folder/hub"
   environment openenv-0.4 'fastmcp>=3' "${needs[@]}" -- openenv==0.4.1
   environment openenv-core-0.3 'fastmcp>=3' "${needs[@]}" -- openenv-core==0.3.0
   "$python" -m tests.interop.openenv_check "$folder"/openenv-{0.10,0.4,core-0.3}/bin/python
