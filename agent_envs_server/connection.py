@@ -51,6 +51,7 @@ class Connection:
         self._socket, self._settings, self._counters = websocket, settings, counters
         self._limits = settings.limits
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._sending = asyncio.Lock()
         self._number = next(_numbers)
         self._work: Work
@@ -95,7 +96,8 @@ class Connection:
     async def _read(self) -> None:
         while True:
             try:
-                event = await asyncio.wait_for(self._socket.receive(), self._limits.idle)
+                async with asyncio.timeout(self._limits.idle):
+                    event = await self._socket.receive()
             except TimeoutError:
                 if self._task is not None and not self._task.done():
                     continue  # at work is not idle
@@ -130,20 +132,24 @@ class Connection:
         """The call's result; the limit is for one replica at a time, not for the whole frame."""
         self._work.at_work = (-1, time.monotonic())
         future = self._engine.submit(call)
-        while True:
-            left = self._work.at_work[1] + self._limits.step - time.monotonic()
-            done, _ = await asyncio.wait([future], timeout=max(left, 0.01))
-            if done:
-                result: Frame = future.result()
-                return result
-            index, since = self._work.at_work
-            if time.monotonic() - since >= self._limits.step:
-                self._counters.add("timeouts_total")
-                raise Refusal(
-                    "TIMEOUT",
-                    f"replica {index} took longer than {self._limits.step:g} s",
-                    index if index >= 0 else None,
-                )
+        self._watch(future)
+        try:
+            result: Frame = await future
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        return result
+
+    def _watch(self, future: asyncio.Future[Any]) -> None:
+        """Give a call up whose replica is over its time; else look again when it would be."""
+        index, since = self._work.at_work
+        left = since + self._limits.step - time.monotonic()
+        if left > 0:
+            self._timer = asyncio.get_running_loop().call_later(left, self._watch, future)
+        elif not future.done():
+            self._counters.add("timeouts_total")
+            why = f"replica {index} took longer than {self._limits.step:g} s"
+            future.set_exception(Refusal("TIMEOUT", why, index if index >= 0 else None))
 
     async def _send_refusal(self, key: Any, refusal: Refusal) -> None:
         self._counters.add("errors_total")

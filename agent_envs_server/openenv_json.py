@@ -50,9 +50,9 @@ def write(value: Any) -> str:
         TypeError, ValueError: a part has no JSON form.
     """
     try:
-        return json.dumps(value, default=_plain, allow_nan=False)
+        return _ENCODER.encode(value)
     except ValueError:
-        return json.dumps(_finite(value), default=_plain, allow_nan=False)
+        return _ENCODER.encode(_finite(value))
 
 
 def _plain(value: Any) -> Any:
@@ -69,3 +69,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
     return value
+
+
+_ENCODER = json.JSONEncoder(default=_plain, allow_nan=False)

@@ -6,6 +6,7 @@ python -m tests.interop.openenv_check CLIENT_PYTHON...
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 import subprocess
@@ -91,10 +92,11 @@ def validate(python, served):
 
 def check_auto(python):
     """AutoEnv, where ``examples/openenv`` is installed."""
-    with Served(envs="AgentEnv/Sokoban-v0") as served:
+    with Served(envs="AgentEnv/Sokoban-v0") as served, tempfile.TemporaryDirectory() as cache:
         url = f"{served.url}/envs/Sokoban-v0"
         command = [python, str(HERE / "openenv_auto.py"), url, str(ROOT / "examples" / "openenv")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        own = {**os.environ, "XDG_CACHE_HOME": cache}  # where AutoEnv keeps what it once found
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=own)
     print(done.stdout.strip(), flush=True)
     if done.returncode:
         raise SystemExit(done.stderr[-4000:])
