@@ -204,7 +204,9 @@ class OpenEnvSession:
         except (TypeError, ValueError) as error:  # OptionError among them
             raise Refusal("VALIDATION_ERROR", str(error)) from None
         except Exception as error:
-            raise Refusal("FACTORY_ERROR", f"{self._env_id} cannot be made: {error}") from error
+            # with options of the client's it may be these: without them it may work
+            code = "VALIDATION_ERROR" if options else "FACTORY_ERROR"
+            raise Refusal(code, f"{self._env_id} cannot be made: {error}") from error
         return AgentGroup(group, parser=parser_of(_untagged(group.profile)))
 
     def _begin(self, agent: AgentGroup, wanted: Start) -> list[Prompt]:
@@ -216,7 +218,9 @@ class OpenEnvSession:
         if error is not None:
             if agent is self._agent:
                 self._prompt = None  # the episode before is gone, too
-            raise Refusal("EXECUTION_ERROR", f"the episode cannot begin: {error}")
+            # replicas report errors as text that begins with their kind
+            code = "VALIDATION_ERROR" if error.startswith("OptionError:") else "EXECUTION_ERROR"
+            raise Refusal(code, f"the episode cannot begin: {error}")
         return prompts
 
     def _shown(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -9,16 +10,20 @@ from typing import Any
 from agent_envs_server.refusals import Refusal
 
 _PATHS = ("data_dir", "retriever", "game_file", "levels", "goals", "images", "base_url")
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9_-]*")
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def check_paths(options: Mapping[Any, Any]) -> None:
-    """Refuse a client's options that could name a file or URL; plain words (``imported``) pass."""
+    """Refuse a client's options that could name a file or URL; plain words (``imported``) pass.
+
+    A word that is the name of something in the folder that the server runs in names that.
+    """
     for name in _PATHS:
         value = options.get(name)
         if value is None:
             continue
-        if not isinstance(value, str) or not _PLAIN_WORD.fullmatch(value):
+        plain = isinstance(value, str) and _PLAIN_WORD.fullmatch(value)
+        if not plain or os.path.exists(value):  # noqa: PTH110 - Path's raises on overlong names
             raise Refusal(
                 "OPTION_ERROR",
                 f"{name} would name a file or URL of the server's machine: set it there "

@@ -310,6 +310,37 @@ def test_json_of_our_own():
     )
 
 
+ODD = [
+    "-1",
+    "0",
+    str(2**70),
+    "1.5",
+    "NaN",
+    '""',
+    '"x"',
+    '"\\ud800"',
+    "[]",
+    "{}",
+    '[[1], "a"]',
+    "true",
+    '{"a": 1}',
+]
+
+
+@pytest.mark.parametrize("env_id", OWN)
+def test_any_value_of_any_option_is_an_episode_or_a_typed_error(server, env_id):
+    kind, seen = agent_envs.env_class(env_id), set()
+    names = ("seed", "episode_id", "task_index", *kind.start_options, *kind.option_names())
+    with Client(server.url, f"/envs/{env_id.partition('/')[2]}/ws") as one:
+        for name in names:
+            for value in ODD:
+                answer = one.raw('{"type": "reset", "data": {"' + name + '": ' + value + "}}")
+                seen.add(answer["data"].get("code", answer["type"]))
+        one.reset(seed=1)
+        assert one.step("look")["observation"]["info"]["steps"] == 1
+    assert seen <= {"observation", "VALIDATION_ERROR", "EXECUTION_ERROR"}
+
+
 # -- the same episodes as everywhere -----------------------------------------------------------------
 
 
@@ -674,6 +705,8 @@ def test_options_that_name_files_are_refused(server):
             {"game_file": "/etc/passwd"},
             {"data_dir": ["x"]},
             {"game_file": "../x"},
+            {"data_dir": ""},
+            {"data_dir": "docs"},
         ):
             assert one.error("reset", data=data) == "VALIDATION_ERROR"
         assert one.reset(data_dir="imported")["done"] is False
