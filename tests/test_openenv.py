@@ -6,6 +6,8 @@ import base64
 import io
 import json
 import math
+import re
+import runpy
 import time
 
 import pytest
@@ -23,6 +25,7 @@ from agent_envs.core import OptionError
 from agent_envs_server import Settings, openenv_json
 from agent_envs_server.openenv_http import mounts
 from agent_envs_server.refusals import Refusal
+from tests.conftest import ROOT
 from tests.serving import Served
 from tests.test_server import eventually
 
@@ -729,3 +732,27 @@ def test_a_stop_tells_clients_and_metrics_count():
         with pytest.raises(ConnectionClosed) as caught:
             one.receive()
         assert caught.value.rcvd.code == 1012
+
+
+def test_the_application_that_openenv_yaml_names(monkeypatch):
+    pytest.importorskip("httpx", reason="Starlette's test client needs it")
+    from starlette.testclient import TestClient
+
+    monkeypatch.setenv("AGENT_ENVS_DEFAULT", "AgentEnv/NumberLine-v0")
+    monkeypatch.delenv("AGENT_ENVS_SERVER_TOKEN", raising=False)
+    folder = ROOT / "examples" / "openenv"
+    app = runpy.run_path(str(folder / "server" / "app.py"))["app"]
+    client = TestClient(app, base_url="http://127.0.0.1")
+    assert client.get("/metadata").json()["name"] == "AgentEnv/NumberLine-v0"
+    assert TestClient(app, base_url="http://elsewhere").get("/metadata").status_code == 403
+    with client.websocket_connect("ws://127.0.0.1/ws") as link:
+        link.send_json({"type": "reset", "data": {"seed": 1}})
+        assert link.receive_json()["type"] == "observation"
+    manifest = dict(
+        re.findall(r"^(\w+): *(.+)$", (folder / "openenv.yaml").read_text(), re.MULTILINE)
+    )
+    assert manifest["spec_version"] == "1"
+    assert manifest["app"] == "server.app:app"
+    assert (
+        "openenv-" + manifest["name"].replace("_", "-") in (folder / "pyproject.toml").read_text()
+    )

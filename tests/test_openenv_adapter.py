@@ -91,7 +91,20 @@ def test_a_group_of_sessions_is_that_of_local_replicas(server):
     remote.close()
 
 
-def test_an_expert_wins_through_the_wire(server):
+def test_worker_processes_hold_sessions_too(server):
+    local = agent_envs.make_group("AgentEnv/Sokoban-v0", 2, 2)
+    remote = agent_envs.make_group(
+        CLIENT, 2, 2, backend="process", base_url=url(server, "Sokoban-v0")
+    )
+    for group in (local, remote):
+        group.reset(seed=3)
+    here, there = (group.step(["up", "left", "up", "down"]) for group in (local, remote))
+    assert here[0] == there[0]
+    assert here[1].tolist() == there[1].tolist()
+    remote.close()
+
+
+def test_evaluation_asks_the_task_routes_how_many_there_are(server):
     """Whoever evaluates needs the number of tasks: the task routes tell it."""
     tasks = OpenEnvGym(url(server), split="test").tasks
     assert tasks.count("test") == 7
