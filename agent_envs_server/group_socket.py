@@ -7,7 +7,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import Any
 
-from agent_envs.group.wire import WireError, pack, unpack
+from agent_envs.group.wire import WireError, pack, pack_reply, unpack
 from agent_envs_server.connection import Connection
 from agent_envs_server.counters import Counters
 from agent_envs_server.refusals import Refusal
@@ -62,7 +62,7 @@ class GroupSocket(Connection):
             await self._send(reply)
 
     def _packed(self, key: int, message: dict[str, Any]) -> bytes:
-        return pack({"id": key, **self._work.handle(message)})
+        return pack_reply({"id": key, **self._work.handle(message)})
 
     def _keep(self, key: int, reply: bytes) -> None:
         self._replies[key] = reply

@@ -15,7 +15,7 @@ from agent_envs.core.seeding import check_seed
 from agent_envs.core.spaces import check_text
 from agent_envs.group import Definition, ResetRequest, Result, Shard
 from agent_envs.group.shard import make_env
-from agent_envs.group.wire import PROTOCOL_VERSION, sendable
+from agent_envs.group.wire import PROTOCOL_VERSION, pack_result
 from agent_envs_server.counters import Counters
 from agent_envs_server.paths import check_paths
 from agent_envs_server.refusals import Refusal
@@ -176,7 +176,7 @@ class Session:
     def _expert_actions(self, message: Mapping[str, Any]) -> dict[str, Any]:
         found = self._open_shard.expert_actions(self._indices(message))
         return {
-            "actions": [sendable(a) if isinstance(a, Result) else a for a in found.values()],
+            "actions": [pack_result(a) if isinstance(a, Result) else a for a in found.values()],
         }
 
     # -- inside --------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Session:
         self.at_work = (index, time.monotonic())
 
     def _results(self, results: Mapping[int, Result], message: Mapping[str, Any]) -> dict[str, Any]:
-        reply: dict[str, Any] = {"results": [sendable(result) for result in results.values()]}
+        reply: dict[str, Any] = {"results": [pack_result(result) for result in results.values()]}
         if message.get("states"):
             reply["states"] = self._states(results)
         return reply

@@ -10,12 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -28,27 +23,17 @@ from agent_envs.envs.search import world
 from agent_envs.retrieval.remote import RemoteRetriever
 from benchmarks.games import rate
 from benchmarks.report import Row, machine, table
-from benchmarks.timing import ONE_THREAD, Samples, process_cpu_seconds
+from benchmarks.serving import HUB, served
+from benchmarks.timing import Samples, process_cpu_seconds
 
 GROUPS, SIZE = 16, 8
 CLIENTS, REQUESTS = 64, 30
 console = Console()
 
 
-@contextmanager
-def served(kind: str) -> Iterator[tuple[str, int]]:
-    """A server of the embedded passages; its URL and process id."""
-    command = [sys.executable, "-c", "from agent_envs.cli.main import main; main()"]
-    process = subprocess.Popen(
-        [*command, "retriever", "serve", "--embedded", kind, "--port", "0", "--json"],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD},
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        yield json.loads(process.stdout.readline())["url"], process.pid
-    finally:
-        process.terminate()
-        process.wait(20)
+def retriever(kind: str) -> tuple[str, ...]:
+    """The command of a server of the embedded passages."""
+    return (*HUB, "retriever", "serve", "--embedded", kind, "--port", "0", "--json")
 
 
 def queries(count: int) -> list[str]:
@@ -145,7 +130,8 @@ def main(
     """Print the table."""
     rows = [Row("group of 16 x 8, a search each", "replica steps/CPU s", group_steps())]
     for kind in ("bm25", "dense") if dense else ("bm25",):
-        with served(kind) as (url, pid):
+        with served(retriever(kind)) as server:
+            url, pid = server["url"], server["pid"]
             together, apart = requests(url, pid)
             rows.append(
                 Row(

@@ -77,9 +77,9 @@ def cpu_samples(
     return Samples(values)
 
 
-def resident_kb() -> float:
-    """Resident memory of this process in KB (Linux)."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_kb(pid: int | str = "self") -> float:
+    """Resident memory of a process in KB, by default of this one (Linux)."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024
 
 

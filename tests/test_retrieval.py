@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -196,7 +196,7 @@ def test_numbers_and_texts_that_only_json_can_hold():
 
 @contextmanager
 def answering(reply):
-    """A server whose ``reply(body, count)`` gives (status, bytes), or None to hang up."""
+    """A server whose ``reply(body, count)`` gives (status, bytes or pieces of them), or None to hang up."""
     bodies = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -211,9 +211,12 @@ def answering(reply):
                 return
             status, content = answer
             self.send_response(status)
-            self.send_header("content-length", str(len(content)))
+            whole = isinstance(content, bytes)
+            self.send_header("content-length", str(len(content) if whole else 1000))
             self.end_headers()
-            self.wfile.write(content)
+            with suppress(ConnectionError):
+                for piece in [content] if whole else content:
+                    self.wfile.write(piece)
 
         def log_message(self, *_):
             pass
@@ -278,7 +281,8 @@ def test_a_server_that_takes_one_query_at_a_time():
         (lambda body, n: (200, b'{"result": [[], []]}'), "2 results for 1"),
         (lambda body, n: (200, b'{"result": [[{"score": 1}]]}'), "unknown shape"),
         (lambda body, n: (200, b"[" * 200_000), "no JSON"),
-        (lambda body, n: (422, b"{}"), "both forms"),
+        (lambda body, n: (422, b'{"error": "topk"}'), "both forms.*422.*topk"),
+        (lambda body, n: (200, (b"[" for _ in iter(lambda: time.sleep(0.2), 0))), "no whole answer"),
         (lambda body, n: None, "RemoteProtocolError|ReadError|disconnected"),
         (lambda body, n: time.sleep(3), "Timeout|no answer"),
     ],

@@ -251,6 +251,8 @@ def test_the_prompt_shows_the_past_and_the_latest_passages():
         ({"match": "f1"}, "exact, contains"),
         ({"format": "xml"}, "plain, seed"),
         ({"timeout": 0}, "timeout"),
+        ({"reward_scale": float("nan")}, "reward_scale"),
+        ({"reward_scale": 10**400}, "reward_scale"),
         ({"data_dir": "/nowhere/x.jsonl"}, "/nowhere/x.jsonl"),
     ],
 )
@@ -260,7 +262,8 @@ def test_bad_options_say_what_is_valid(options, words):
 
 
 @pytest.mark.parametrize("start", [{"question": "x"}, {"answers": ["x"]}, {"question": " ", "answers": "x"},
-                                   {"question": "x", "answers": []}, {"question": "x", "answers": [1]}])  # fmt: skip
+                                   {"question": "x", "answers": []}, {"question": "x", "answers": [1]},
+                                   {"question": "x\ud800", "answers": "x"}, {"question": "x", "answers": ["\udfff"]}])  # fmt: skip
 def test_half_an_explicit_start_is_refused(start):
     with pytest.raises(OptionError):
         make(retriever=Stub()).reset(options=start)
@@ -379,7 +382,8 @@ def test_parquet_questions(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [(b"", "no rows"), (b"{", "line 1"), (b"[1]", "row 0"), (b'{"question": "q"}', "no gold answer"),
-     (b'{"question": "q", "golden_answers": [null, " "]}', "no gold answer"), (b"\xff", "UTF-8|utf-8")],
+     (b'{"question": "q", "golden_answers": [null, " "]}', "no gold answer"), (b"\xff", "UTF-8|utf-8"),
+     (b'{"question": "q \\ud800", "golden_answers": "a"}', "lone surrogate")],
 )  # fmt: skip
 def test_broken_files_name_file_and_fault(tmp_path, content, words):
     path = tmp_path / "q.jsonl"

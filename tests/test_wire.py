@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("msgpack")
 from agent_envs.group.protocol import Result
-from agent_envs.group.wire import SignedState, WireError, pack, sendable, unpack, unpack_result
+from agent_envs.group.wire import (
+    SignedState,
+    WireError,
+    pack,
+    pack_reply,
+    pack_result,
+    unpack,
+    unpack_result,
+)
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.binary()
@@ -70,9 +78,14 @@ def test_images_travel_as_raw_bytes():
 def test_what_cannot_be_sent_fails_its_own_result(value):
     with pytest.raises(WireError, match="cannot be sent"):
         pack(value)
-    found = unpack_result(sendable(Result({"image": value})))
-    assert found.truncated
-    assert "cannot be sent" in found.error
+    fine, bad = pack_result(Result("seen")), pack_result(Result({"image": value}))
+    reply = unpack(pack_reply({"id": 1, "results": [fine, bad], "actions": [value, "go"]}))
+    assert reply["results"][0] == fine
+    assert reply["actions"][1] == "go"
+    for answer in (reply["results"][1], reply["actions"][0]):
+        found = unpack_result(answer)
+        assert found.truncated
+        assert "cannot be sent" in found.error
 
 
 def test_object_arrays_and_deep_nests_are_refused_when_read():

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.seeding import np_random
 
-from agent_envs.core.errors import OptionError, StateError, one_of, positive
+from agent_envs.core.errors import OptionError, StateError, finite, one_of, positive
 from agent_envs.core.profile import DEFAULT_PROFILE, Profile
 from agent_envs.core.record import record
 from agent_envs.core.seeding import check_seed, fresh_seed, keyed_seed
@@ -114,9 +114,7 @@ class AgentEnv(gymnasium.Env[Obs, str]):
             max_steps = positive("max_steps (or None)", max_steps)
         one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         self.tasks, self.split, self.max_steps = tasks, split, max_steps
-        if isinstance(reward_scale, bool) or not isinstance(reward_scale, int | float | np.number):
-            raise OptionError(f"reward_scale must be a number, got {reward_scale!r}")
-        self.reward_scale, self.render_mode = float(reward_scale), render_mode
+        self.reward_scale, self.render_mode = finite("reward_scale", reward_scale), render_mode
         self.observation_space = TextSpace()
         self.action_space = TextSpace()
         self._root_seed: int | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from typing import Any, TypeVar
 
 Made = TypeVar("Made")
@@ -76,6 +78,19 @@ def positive(what: str, value: object) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 1:
         raise OptionError(f"{what} must be a positive integer, got {value!r}")
     return int(value)
+
+
+def finite(what: str, value: object) -> float:
+    """``value`` as a float; OptionError unless it is a finite number (NumPy's count, bools not)."""
+    try:
+        number = (
+            float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+        )
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise OptionError(f"{what} must be a finite number, got {value!r:.40}")
+    return number
 
 
 def flag(what: str, value: object) -> None:

@@ -88,14 +88,21 @@ def pack_result(result: Result) -> list[Any]:
     ]  # fmt: skip
 
 
-def sendable(result: Result) -> list[Any]:
-    """``pack_result``; a result that cannot be sent becomes a failed one (FIELD_CASES F116)."""
-    fields = pack_result(result)
+def pack_reply(reply: dict[str, Any]) -> bytes:
+    """A reply's frame; an answer of a replica that cannot be sent becomes a failed result (F116)."""
     try:
-        pack(fields)
+        return pack(reply)
+    except WireError:
+        of_replicas = [key for key in ("results", "actions") if key in reply]
+        return pack({**reply, **{key: list(map(_sendable, reply[key])) for key in of_replicas}})
+
+
+def _sendable(answer: Any) -> Any:
+    try:
+        pack(answer)
     except WireError as error:
         return pack_result(failure(f"its result {error}"))
-    return fields
+    return answer
 
 
 def unpack_result(fields: Any) -> Result:

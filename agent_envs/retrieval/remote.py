@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ START_COMMAND = "agent-envs retriever serve --index DIR --port PORT"
 _RETRIED = frozenset((429, 500, 502, 503, 504))
 _OTHER_FORM = frozenset((400, 404, 405, 415, 422))
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 1.0
+_SHOWN = 200  # bytes of a refusal
 
 
 class _NoAnswer(Exception):
@@ -43,7 +45,7 @@ class RemoteRetriever:
         except ImportError as error:
             raise MissingExtra("a remote retriever", "search") from error
         self.url = url.rstrip("/").removesuffix("/retrieve") + "/retrieve"
-        self._timeout, self._single = timeout, False
+        self._timeout, self._single, self._refusal = timeout, False, ""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx.Client(headers=headers, trust_env=False)
         self._errors: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.InvalidURL)
@@ -86,7 +88,7 @@ class RemoteRetriever:
             reply = self._post({"query": query, **settings}, deadline)
             if reply is None:
                 self._single = False  # perhaps it was no question of form: begin anew next time
-                raise _NoAnswer("it refuses both forms of a request")
+                raise _NoAnswer(f"it refuses both forms of a request: {self._refusal}")
             yield [query], _rows(reply, 1)
 
     def _post(self, body: Mapping[str, Any], deadline: float) -> Any:
@@ -97,29 +99,42 @@ class RemoteRetriever:
             if left <= 0:
                 raise _NoAnswer(reason)
             try:
-                response = self._client.post(self.url, json=body, timeout=left)
+                status, content = self._exchange(body, deadline)
             except self._errors as error:
                 reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             else:
-                if response.status_code in _OTHER_FORM:
+                if status == 200:
+                    return _json(content)
+                reason = f"HTTP {status}"
+                if status in _OTHER_FORM:
+                    self._refusal = f"{reason} {content[:_SHOWN].decode('utf-8', 'replace')}"
                     return None
-                if response.status_code == 200:
-                    return _json(response)
-                reason = f"HTTP {response.status_code}"
-                if response.status_code not in _RETRIED:
+                if status not in _RETRIED:
                     raise _NoAnswer(reason)
             if time.monotonic() + wait >= deadline:
                 raise _NoAnswer(reason)
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
 
+    def _exchange(self, body: Mapping[str, Any], deadline: float) -> tuple[int, bytes]:
+        """Status and content of one request."""
+        content = bytearray()
+        left = deadline - time.monotonic()
+        with self._client.stream("POST", self.url, json=body, timeout=left) as response:
+            for piece in response.iter_bytes():
+                content += piece
+                # httpx limits each read alone: a server that drips would keep the call for ever
+                if time.monotonic() > deadline:
+                    raise _NoAnswer(f"no whole answer within {self._timeout:g} s")
+        return response.status_code, bytes(content)
+
     def close(self) -> None:
         self._client.close()
 
 
-def _json(response: Any) -> Any:
+def _json(content: bytes) -> Any:
     try:
-        return response.json()
+        return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise _NoAnswer(f"the reply is no JSON ({error})") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hmac
 import json
 import logging
@@ -162,6 +163,8 @@ def serve(app: Any, *, host: str, port: int, ready: Callable[[str], None]) -> No
     listener = listen(host, port)
     ready(url_of(listener))
     sys.setswitchinterval(_SWITCH)
+    gc.collect()
+    gc.freeze()  # the corpus stays: walking over it would hold up all clients at once
     config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
     uvicorn.Server(config).run(sockets=[listener])
 

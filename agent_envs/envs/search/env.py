@@ -16,7 +16,7 @@ from agent_envs.envs.search import world
 from agent_envs.envs.search.actions import read_move
 from agent_envs.envs.search.answers import contains_match, exact_match
 from agent_envs.envs.search.profile import PROFILE
-from agent_envs.envs.search.questions import Question, QuestionSet, load_questions
+from agent_envs.envs.search.questions import Question, QuestionSet, checked, load_questions
 from agent_envs.retrieval import Found, Retriever, open_retriever
 
 LONGEST_QUERY = 2_000  # characters
@@ -205,7 +205,10 @@ def _given(options: Mapping[str, Any]) -> Question:
         or not all(isinstance(a, str) for a in answers)
     ):
         raise OptionError(f"answers must be a text or a list of texts, got {answers!r}")
-    return Question("given", question.strip(), tuple(answers))
+    try:
+        return checked(Question("given", question.strip(), tuple(answers)))
+    except ValueError as error:
+        raise OptionError(str(error)) from error
 
 
 _MATCHES = {"exact": exact_match, "contains": contains_match}

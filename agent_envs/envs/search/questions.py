@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.core.errors import DataError, MissingExtra
+from agent_envs.core.spaces import check_text
 from agent_envs.core.tasks import TaskSet
 
 
@@ -92,7 +93,14 @@ def read_question(row: Any, index: int = 0) -> Question:
     if not answers:
         raise ValueError("it has no gold answer (golden_answers, or ground_truth.target)")
     source = next((r["data_source"] for r in rows if isinstance(r.get("data_source"), str)), "")
-    return Question(str(row.get("id", index)), text, answers, source)
+    return checked(Question(str(row.get("id", index)), text, answers, source))
+
+
+def checked(question: Question) -> Question:
+    """The question; ValueError where a text of it cannot be encoded, which no observation could hold."""
+    for text in (question.id, question.text, *question.answers, question.data_source):
+        check_text(text, "the question or an answer")
+    return question
 
 
 def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
