@@ -1,4 +1,4 @@
-"""The ASGI application: ``/group``, ``/health``, ``/metrics``."""
+"""The ASGI application: ``/group``, ``/envs/NAME`` for OpenEnv, ``/health``, ``/metrics``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from agent_envs.group.wire import PATH
-from agent_envs_server.counters import Counters
+from agent_envs_server import openenv_json
+from agent_envs_server.counters import Counters, new_board
 from agent_envs_server.gate import Gate
 from agent_envs_server.group_socket import GroupSocket
+from agent_envs_server.openenv_http import Pages, mcp_refusal, mounts, no_default
+from agent_envs_server.openenv_socket import OpenEnvSocket
 from agent_envs_server.settings import Settings
 
 
@@ -21,9 +24,6 @@ def make_app(settings: Settings, counters: Counters) -> Any:
     async def group(websocket: Any) -> None:
         await GroupSocket(websocket, settings, counters).serve()
 
-    async def health(request: Any) -> Any:
-        return JSONResponse({"status": "healthy"})
-
     async def metrics(request: Any) -> Any:
         return PlainTextResponse(
             counters.prometheus(), media_type="text/plain; version=0.0.4; charset=utf-8"
@@ -32,8 +32,45 @@ def make_app(settings: Settings, counters: Counters) -> Any:
     app = Starlette(
         routes=[
             WebSocketRoute(PATH, group),
-            Route("/health", health, methods=["GET"]),
+            Route("/health", _health, methods=["GET"]),
             Route("/metrics", metrics, methods=["GET"]),
+            *_openenv(settings, counters),
         ]
     )
     return Gate(app, settings, counters)
+
+
+def standalone(settings: Settings) -> Any:
+    """The application by itself, for an ASGI server of the caller's: one process, its own counters."""
+    return make_app(settings, Counters(new_board(1), 1, 0))
+
+
+async def _health(request: Any) -> Any:
+    return JSONResponse({"status": "healthy"})
+
+
+def _openenv(settings: Settings, counters: Counters) -> list[BaseRoute]:
+    """A mount for each environment, and the default one at the root."""
+    envs = mounts(settings.ids())
+
+    def sockets(env_id: str | None) -> list[BaseRoute]:
+        async def play(websocket: Any) -> None:
+            why_not = no_default(envs)
+            await OpenEnvSocket(websocket, settings, counters, env_id, why_not).serve()
+
+        return [WebSocketRoute("/ws", play), WebSocketRoute("/mcp", _no_tools)]
+
+    found: list[BaseRoute] = []
+    for name, env_id in envs.items():
+        prefix = f"/envs/{name}"
+        pages = Pages({name: env_id}, env_id, prefix).routes()
+        health = Route("/health", _health, methods=["GET"])
+        found.append(Mount(prefix, routes=[*sockets(env_id), health, *pages]))
+    default = settings.default_env
+    return [*found, *sockets(default), *Pages(envs, default).routes()]
+
+
+async def _no_tools(websocket: Any) -> None:
+    await websocket.accept()
+    await websocket.send_text(openenv_json.write(mcp_refusal(None)))
+    await websocket.close()

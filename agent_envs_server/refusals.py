@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from agent_envs.core.errors import OptionError, StateError, StateNotPortable
 
-ENDING = {"VERSION_MISMATCH", "TIMEOUT", "LIMIT_REACHED", "CAPACITY_REACHED"}  # the session is over
+ENDING = {  # the session is over
+    "VERSION_MISMATCH", "TIMEOUT", "LIMIT_REACHED", "CAPACITY_REACHED", "FACTORY_ERROR", "SESSION_ERROR",
+}  # fmt: skip
 
 
 class Refusal(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -18,12 +17,13 @@ from agent_envs.group import Definition, ResetRequest, Result, Shard
 from agent_envs.group.shard import make_env
 from agent_envs.group.wire import PROTOCOL_VERSION, pack_result
 from agent_envs_server.counters import Counters
+from agent_envs_server.paths import check_paths
 from agent_envs_server.refusals import Refusal
 from agent_envs_server.settings import Settings
 
-# options that can name files or URLs of the server's machine
-_PATHS = ("data_dir", "retriever", "game_file", "levels", "goals", "images")
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9_-]*")
+CAPABILITIES = (
+    "group_reset", "group_step", "get_states", "set_states", "fork", "expert_actions"
+)  # fmt: skip
 
 
 class Session:
@@ -43,12 +43,7 @@ class Session:
         self._requests: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
             "open": self._open,
-            "group_reset": self._group_reset,
-            "group_step": self._group_step,
-            "get_states": self._get_states,
-            "set_states": self._set_states,
-            "fork": self._fork,
-            "expert_actions": self._expert_actions,
+            **{name: getattr(self, f"_{name}") for name in CAPABILITIES},
         }
 
     def handle(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +84,7 @@ class Session:
             "version": PROTOCOL_VERSION,
             "server": agent_envs.__version__,
             "envs": list(self._settings.ids()),
-            "capabilities": [name for name in self._requests if name not in ("hello", "open")],
+            "capabilities": list(CAPABILITIES),
             "max_message": self._limits.message,
             "max_replicas": self._limits.replicas,
         }
@@ -244,16 +239,8 @@ class Session:
             raise Refusal("RESET_NEEDED", f"replica {index} {state}: group_reset it first", index)
 
     def _check_paths(self, options: Mapping[Any, Any]) -> None:
-        for name in _PATHS:
-            value = options.get(name)
-            if self._settings.allow_paths or value is None:
-                continue
-            if not isinstance(value, str) or not _PLAIN_WORD.fullmatch(value):
-                raise Refusal(
-                    "OPTION_ERROR",
-                    f"{name} would name a file or URL of the server's machine: set it there "
-                    "(environment variables such as ALFWORLD_DATA), or serve with --allow-paths",
-                )
+        if not self._settings.allow_paths:
+            check_paths(options)
 
 
 def _field(message: Mapping[str, Any], name: str, kind: type) -> Any:

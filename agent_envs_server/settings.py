@@ -48,6 +48,7 @@ class Settings:
 
     Args:
         envs: ids; empty for all registered ones.
+        default_env: id that OpenEnv clients get at the bare URL, besides its mount; None for none.
         modules: imported first, by each worker: they register environments of users.
         host: address; any but this machine's own needs a token.
         port: 0 takes a free one.
@@ -62,6 +63,7 @@ class Settings:
     """
 
     envs: tuple[str, ...] = ()
+    default_env: str | None = None
     modules: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8000
@@ -82,6 +84,10 @@ class Settings:
             )
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise OptionError("the token must be printable ASCII")
+        if self.default_env is not None and self.envs and self.default_env not in self.envs:
+            raise OptionError(
+                f"default_env {self.default_env} is not served; served: {', '.join(self.envs)}"
+            )
         try:
             short = len(bytes.fromhex(self.state_key)) < 16
         except ValueError:

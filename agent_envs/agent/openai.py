@@ -129,7 +129,7 @@ class OpenAIChatPolicy:
             body = json.dumps(
                 {
                     "model": self._model,
-                    "messages": [_wire_message(m) for m in prompt.messages],
+                    "messages": [wire_message(m) for m in prompt.messages],
                     **self._request,
                 }
             ).encode()
@@ -196,7 +196,8 @@ def _excerpt(error: urllib.error.HTTPError) -> str:
         return str(error.reason)
 
 
-def _wire_message(message: Message) -> dict[str, Any]:
+def wire_message(message: Message) -> dict[str, Any]:
+    """A chat message in OpenAI's form: images as PNG data URLs in parts of type ``image_url``."""
     content = message["content"]
     if not isinstance(content, str):
         content = [_wire_part(part) for part in content]
@@ -206,8 +207,12 @@ def _wire_message(message: Message) -> dict[str, Any]:
 def _wire_part(part: Mapping[str, Any]) -> dict[str, Any]:
     if part["type"] == "text":
         return {"type": "text", "text": part["text"]}
-    data = base64.b64encode(encode_png(np.asarray(part["image"]))).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    return {"type": "image_url", "image_url": {"url": data_url(part["image"])}}
+
+
+def data_url(image: Any) -> str:
+    """An image, uint8 (height, width, 3) or PIL, as the data URL of a PNG."""
+    return f"data:image/png;base64,{base64.b64encode(encode_png(np.asarray(image))).decode()}"
 
 
 def encode_png(image: np.ndarray) -> bytes:

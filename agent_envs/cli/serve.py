@@ -15,6 +15,9 @@ _ENVS_HELP = "Ids to serve, separated by commas; default all. module:id imports 
 
 def serve(
     envs: Annotated[str, typer.Option(help=_ENVS_HELP)] = "",
+    default_env: Annotated[
+        str, typer.Option(help="Id that OpenEnv clients get at the bare URL; default none.")
+    ] = "",
     host: Annotated[
         str, typer.Option(help="Address; any but this machine's own needs --token.")
     ] = "127.0.0.1",
@@ -57,6 +60,7 @@ def serve(
     ids, modules = _read_envs(envs)
     settings = Settings(
         envs=ids,
+        default_env=full_id(default_env) if default_env else None,
         modules=modules,
         host=host,
         port=port,

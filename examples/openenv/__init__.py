@@ -1,0 +1,1 @@
+"""agent-envs for OpenEnv's AutoEnv; see docs/openenv.md."""
