@@ -1,4 +1,4 @@
-"""The ASGI application: ``/group``, ``/envs/NAME`` for OpenEnv, ``/health``, ``/metrics``."""
+"""The ASGI application: the page, ``/group``, ``/envs/NAME`` for OpenEnv, ``/health``, ``/metrics``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from agent_envs_server.gate import Gate
 from agent_envs_server.group_socket import GroupSocket
 from agent_envs_server.openenv_http import Pages, mcp_refusal, mounts, no_default
 from agent_envs_server.openenv_socket import OpenEnvSocket
+from agent_envs_server.page import page_routes
 from agent_envs_server.settings import Settings
 
 
@@ -34,6 +35,7 @@ def make_app(settings: Settings, counters: Counters) -> Any:
             WebSocketRoute(PATH, group),
             Route("/health", _health, methods=["GET"]),
             Route("/metrics", metrics, methods=["GET"]),
+            *page_routes(settings),
             *_openenv(settings, counters),
         ]
     )

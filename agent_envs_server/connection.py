@@ -21,6 +21,7 @@ logger = logging.getLogger("agent_envs_server.session")
 _numbers = itertools.count(1)
 
 CLOSE_IDLE, CLOSE_ERROR, CLOSE_FULL = 4408, 4400, 1013
+_SOON = 0.01  # seconds
 
 Frame = bytes | str
 
@@ -51,6 +52,8 @@ class Connection:
         self._socket, self._settings, self._counters = websocket, settings, counters
         self._limits = settings.limits
         self._task: asyncio.Task[None] | None = None
+        self._call: asyncio.Future[Any] | None = None  # at work in the session's thread
+        self._heard = time.monotonic()  # when the last frame came, or its answer was ready
         self._timer: asyncio.TimerHandle | None = None
         self._sending = asyncio.Lock()
         self._number = next(_numbers)
@@ -85,8 +88,11 @@ class Connection:
         self._engine = Engine(f"session-{self._number}")
         logger.info("session opened", extra={"session": self._number})
         try:
+            self._look_within(self._limits.idle)
             await self._read()
         finally:
+            if self._timer is not None:
+                self._timer.cancel()
             self._counters.add("sessions", -1)
             if self._task is not None:
                 self._task.cancel()
@@ -95,15 +101,8 @@ class Connection:
 
     async def _read(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(self._limits.idle):
-                    event = await self._socket.receive()
-            except TimeoutError:
-                if self._task is not None and not self._task.done():
-                    continue  # at work is not idle
-                self._counters.add("reaped_total")
-                await self._close(CLOSE_IDLE, f"no request for {self._limits.idle:g} s")
-                return
+            event = await self._socket.receive()
+            self._heard = time.monotonic()
             if event["type"] == "websocket.disconnect":
                 return
             try:
@@ -131,25 +130,44 @@ class Connection:
     async def _within_limit(self, call: Callable[[], Frame]) -> Frame:
         """The call's result; the limit is for one replica at a time, not for the whole frame."""
         self._work.at_work = (-1, time.monotonic())
-        future = self._engine.submit(call)
-        self._watch(future)
+        self._call = self._engine.submit(call)
+        self._look_within(self._limits.step)
         try:
-            result: Frame = await future
+            result: Frame = await self._call
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._heard, self._call = time.monotonic(), None  # at work is not idle
         return result
 
-    def _watch(self, future: asyncio.Future[Any]) -> None:
-        """Give a call up whose replica is over its time; else look again when it would be."""
-        index, since = self._work.at_work
-        left = since + self._limits.step - time.monotonic()
-        if left > 0:
-            self._timer = asyncio.get_running_loop().call_later(left, self._watch, future)
-        elif not future.done():
-            self._counters.add("timeouts_total")
-            why = f"replica {index} took longer than {self._limits.step:g} s"
-            future.set_exception(Refusal("TIMEOUT", why, index if index >= 0 else None))
+    # -- the clock: one timer for a session, as one for each frame would cost more than a step ----
+
+    def _look_within(self, seconds: float) -> None:
+        """See to it that :meth:`_look` runs in so many seconds or before."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + seconds:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Give up a replica that takes too long, close a session that is idle."""
+        self._timer = None
+        if self._call is None:
+            left = self._heard + self._limits.idle - time.monotonic()
+            if left <= 0:
+                self._counters.add("reaped_total")
+                why = f"no request for {self._limits.idle:g} s"
+                self._reaping = asyncio.create_task(self._close(CLOSE_IDLE, why))
+                return
+        else:
+            index, since = self._work.at_work
+            left = since + self._limits.step - time.monotonic()
+            if left <= 0 and not self._call.done():
+                self._counters.add("timeouts_total")
+                why = f"replica {index} took longer than {self._limits.step:g} s"
+                self._call.set_exception(Refusal("TIMEOUT", why, index if index >= 0 else None))
+                return
+        self._look_within(max(left, _SOON))
 
     async def _send_refusal(self, key: Any, refusal: Refusal) -> None:
         self._counters.add("errors_total")

@@ -9,6 +9,7 @@ from starlette.responses import FileResponse, JSONResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from agent_envs_server.openenv_http import mounts
 from agent_envs_server.settings import Settings
 
 FOLDER = Path(__file__).with_name("static")
@@ -27,7 +28,7 @@ def page_routes(settings: Settings) -> list[BaseRoute]:
         return FileResponse(FOLDER / "index.html", headers=_HEADERS)
 
     async def envs(request: Any) -> Any:
-        return JSONResponse({"envs": [env_id.rpartition("/")[2] for env_id in settings.ids()]})
+        return JSONResponse({"envs": list(mounts(settings.ids()))})
 
     return [
         Route("/", index, methods=["GET"]),
