@@ -29,7 +29,7 @@ from benchmarks.serving import HUB, children, served
 from benchmarks.timing import Samples, process_cpu_seconds, resident_kb
 from benchmarks.trivial import ENV_ID
 
-SESSIONS, REPETITIONS = (1, 16, 64), 5
+SESSIONS, REPETITIONS = (1, 16, 64), 3
 STEPS = 3_000  # of all sessions together, in one repetition
 FRAME = 16  # replicas in a group frame
 GROUPS = {ENV_ID: "step", "AgentEnv/ALFWorld-v0": "look", "AgentEnv/Sokoban-v0": "up"}

@@ -73,7 +73,8 @@ def test_rollout_says_why_replicas_were_closed(cli):
     pytest.importorskip("httpx", reason="needs the extra 'search'")
     where = ["-o", "retriever=http://127.0.0.1:9", "-o", "timeout=0.2"]
     few = ["--groups", "1", "--group-size", "2"]
-    _, _, err = cli("rollout", "Search", "-p", "expert", *few, *where)
+    code, _, err = cli("rollout", "Search", "-p", "expert", *few, *where)
+    assert code == 1  # none was played
     assert "2 replica(s)" in err
     assert "agent-envs retriever serve" in " ".join(err.split())
 

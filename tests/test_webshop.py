@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import math
 import pickle
 import random
@@ -437,6 +438,15 @@ def test_a_folder_that_is_read_stays_unless_it_is_imported_again(small: Path, tm
     compile_files(files, folder, replace_old=True)
     assert (folder / "meta.json").stat().st_ino != marked
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_a_killed_import_left_is_removed_by_a_later_one(small: Path, tmp_path: Path):
+    left, at_work = tmp_path / ".compiled.old", tmp_path / ".compiled.new"
+    for folder in (left, at_work):
+        folder.mkdir()
+    os.utime(left, (0, 0))
+    compile_files(find_files(small), tmp_path / "compiled")
+    assert (left.exists(), at_work.exists()) == (False, True)
 
 
 def test_a_compiled_shop_equals_the_one_in_memory(tmp_path: Path):

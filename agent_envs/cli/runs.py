@@ -98,10 +98,12 @@ def rollout(
         group.close()
     if as_json:
         print_json({"env_id": name, "seed": seed, "policies": rows})
-        return
-    _print_rollout(f"{name}: {groups} groups x {group_size}, seed {seed}", rows)
-    if out_file is not None:
-        out.print(f"trajectories: {out_file}", highlight=False)
+    else:
+        _print_rollout(f"{name}: {groups} groups x {group_size}, seed {seed}", rows)
+        if out_file is not None:
+            out.print(f"trajectories: {out_file}", highlight=False)
+    if all(row["failures"] == group.num_envs for row in rows.values()):
+        raise typer.Exit(1)  # nothing was played; the reason stands above
 
 
 def _writer(path: Path | None, group: GroupVectorEnv) -> Any:

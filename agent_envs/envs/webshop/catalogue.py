@@ -23,7 +23,7 @@ from agent_envs.envs.webshop.goals import GoalTable, HumanRow, made_table
 from agent_envs.envs.webshop.product import Product
 from agent_envs.retrieval.bm25 import Index, build_index, read_postings
 
-VERSION = 1
+VERSION = 2  # of the compiled form; raise it whenever the same files compile to something else
 PRODUCTS_IN_MEMORY = 4096
 _INDEX_ARRAYS = ("keys", "starts", "documents", "impacts")
 _GOAL_ARRAYS = ("products", "combinations", "weights")

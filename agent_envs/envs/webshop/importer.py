@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import time
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ from agent_envs.envs.webshop.product import BadProduct, Product, read_product
 from agent_envs.retrieval.bm25 import Postings, build_index, read_postings
 
 BATCH = 500
+_STALE = 86_400  # seconds
 ITEMS, FACTS, PEOPLE, NOUNS = "items_shuffle", "items_ins_v2", "items_human_ins.json", "nouns.json"
 Progress = Callable[[int, int], None]
 _HELP = "it must hold items_shuffle*.json and items_ins_v2*.json of the original WebShop"
@@ -90,6 +92,7 @@ def compile_files(
         MissingExtra: names must be tagged and spaCy is not here.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(folder.parent)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         skipped = _compile(files, made, progress, workers, _Nouns(files.nouns, earlier))
@@ -103,6 +106,13 @@ def compile_files(
         shutil.rmtree(made, ignore_errors=True)
         raise
     return skipped
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what imports that were killed left behind: hidden folders that are no longer written."""
+    for left in parent.glob(".*"):
+        if left.is_dir() and time.time() - left.stat().st_mtime > _STALE:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _move(made: Path, folder: Path) -> None:

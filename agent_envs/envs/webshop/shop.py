@@ -14,7 +14,7 @@ from agent_envs.core.errors import DataError, OptionError, one_of
 from agent_envs.core.files import cache_dir
 from agent_envs.core.tasks import TaskSet
 from agent_envs.envs.webshop.analysis import analyse
-from agent_envs.envs.webshop.catalogue import Catalogue, Stock, read_stock
+from agent_envs.envs.webshop.catalogue import VERSION, Catalogue, Stock, read_stock
 from agent_envs.envs.webshop.generator import generated_stock
 from agent_envs.envs.webshop.goals import Goal, GoalTable, drawn_price, human_goal, made_goal
 from agent_envs.envs.webshop.importer import compile_files, find_files
@@ -205,7 +205,7 @@ def _compiled_once(path: Path) -> Path:
                         "the embedded shop")  # fmt: skip
     files = find_files(path)
     facts = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in files.all()]
-    name = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    name = hashlib.sha256(repr((VERSION, facts)).encode()).hexdigest()[:16]
     folder = cache_dir() / "webshop" / name
     if not (folder / "meta.json").exists():
         logger.warning("compiling %s into %s (once; 'agent-envs data import webshop' does it in "
