@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agent_envs.core import AgentEnv, Outcome, Profile, PromptSpec, Spec, TaskSet
     from agent_envs.evaluation import evaluate
     from agent_envs.group import GroupVectorEnv, Process
+    from agent_envs.group.ray import Ray
     from agent_envs.group.remote import Remote
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ _LAZY = {
     "evaluate": "agent_envs.evaluation",
     "GroupVectorEnv": "agent_envs.group",
     "Process": "agent_envs.group",
+    "Ray": "agent_envs.group.ray",
     "Remote": "agent_envs.group.remote",
 }
 
@@ -45,6 +47,7 @@ __all__ = [  # noqa: RUF022 (the eager names first)
     "Process",
     "Profile",
     "PromptSpec",
+    "Ray",
     "Remote",
     "Spec",
     "TaskSet",

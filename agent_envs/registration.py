@@ -115,7 +115,7 @@ def make_group(
 
     Args:
         env_id: a registered id, or ``"module:id"``.
-        backend: ``"inline"``, ``"process"``, or a backend object such as ``Process(workers=4)``.
+        backend: ``"inline"``, ``"process"``, ``"ray"``, or a backend object such as ``Process(workers=4)``.
         options: the environment's own options.
     """
     from agent_envs.group.vector import GroupVectorEnv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -35,6 +36,7 @@ BACKENDS = {
     "inline": lambda: "inline",
     "process": lambda: Process(2, timeout=2),
     "remote": lambda: remote(2),
+    "ray": lambda: ray(2),
 }
 
 
@@ -56,6 +58,12 @@ def _stop_server():
 
 def remote(connections: int):
     return agent_envs.Remote([server().url] * connections)
+
+
+def ray(workers: int):
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("needs the extra 'ray'")
+    return agent_envs.Ray(workers, timeout=2, actor_options={"num_cpus": 0.1})
 
 
 @pytest.fixture(params=BACKENDS)

@@ -38,7 +38,7 @@ class WorkerDied(RuntimeError):
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
+def without_main() -> Iterator[None]:
     """Keep spawned workers from running the user's script again: definitions travel by value."""
     with _main_lock:
         main = sys.modules["__main__"]
@@ -72,7 +72,7 @@ class _Worker:
         self.process = context.Process(
             target=worker_main, args=(far_end, payload, self._progress), daemon=True
         )
-        with _without_main():
+        with without_main():
             self.process.start()
         far_end.close()
         self._kill = weakref.finalize(self, _stop, [self.process])
@@ -265,6 +265,9 @@ class Process:
                 blamed = [death.index] if death.index in part else list(part)
                 if death.index < 0 and not idle_deaths:
                     blamed, idle_deaths = [], 1  # killed while idle: nobody's fault, ask again
+                elif death.index < 0 and len(part) > 1:
+                    replies.update(self._collect_alone(number, method, part))
+                    break
                 for index in blamed:
                     part.pop(index)
                     replies[index] = failure(f"{method}: {death}")
@@ -277,6 +280,18 @@ class Process:
                     replies[index] = failure(self._lost[index])
                 if part:
                     self._workers[number].send(method, _argument(method, part))
+        return replies
+
+    def _collect_alone(self, number: int, method: str, part: dict[int, Any]) -> dict[int, Any]:
+        """Replies of replicas one by one: nobody knows which of them kills their worker."""
+        replies: dict[int, Any] = {}
+        self._revive(number, without=part if method == "reset" else ())
+        for index, argument in part.items():
+            if index in self._lost:
+                replies[index] = failure(self._lost[index])
+                continue
+            self._send(number, method, {index: argument})
+            replies.update(self._collect(number, method, {index: argument}))
         return replies
 
     def _revive(self, number: int, without: Iterable[int]) -> None:

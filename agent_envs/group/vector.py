@@ -30,7 +30,13 @@ def _process() -> Backend:
     return Process()
 
 
-BACKENDS: dict[str, Callable[[], Backend]] = {"inline": Inline, "process": _process}
+def _ray() -> Backend:
+    from agent_envs.group.ray import Ray
+
+    return Ray()
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"inline": Inline, "process": _process, "ray": _ray}
 
 
 class GroupVectorEnv(VectorEnv[Any, Any, Any]):

@@ -109,14 +109,14 @@ def worker_main(pipe: Any, payload: bytes, progress: Any) -> None:
             method, argument = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from our parent
             if method == "close":
                 break
-            pipe.send_bytes(_answer(shard, method, argument))
+            pipe.send_bytes(answer(shard, method, argument))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone
     finally:
         shard.close()
 
 
-def _answer(shard: WorkerShard, method: str, argument: Any) -> bytes:
+def answer(shard: WorkerShard, method: str, argument: Any) -> bytes:
     try:
         return encode_reply(getattr(shard, method)(argument))
     except Exception as error:
