@@ -431,3 +431,11 @@ def test_names_that_point_here_are_no_way_in():
     assert gate._foreign({})
     for name in ("127.0.0.1:8000", "localhost", "[::1]:80"):
         assert not gate._foreign({b"host": name})
+
+
+def test_servers_that_start_at_once_take_different_ports():
+    """F074; ``python -m benchmarks.server_starts`` does it with 32, five times."""
+    from benchmarks.server_starts import one_round
+
+    ports, _ = one_round(3)
+    assert ports == 3
