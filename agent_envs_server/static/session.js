@@ -1,31 +1,44 @@
 // One WebSocket: one session with one environment. Requests are answered in order.
 
+const REASONS = {
+  1006: "the connection to the server is lost",
+  1012: "the server shuts down",
+  4401: "the token is wrong",
+  4408: "nothing was asked for a while",
+};
+
 export class Session {
-  /** @param {string} name of the environment's mount. @param {string} token "" where none is needed. */
-  constructor(name, token) {
+  /**
+   * @param {string} name of the environment's mount.
+   * @param {string} token "" where none is needed.
+   * @param {(why: string) => void} ended called once, unless close() was.
+   */
+  constructor(name, token, ended) {
     const url = new URL(`envs/${encodeURIComponent(name)}/ws`, document.baseURI);
     url.protocol = url.protocol.replace("http", "ws");
     this.waiting = [];
+    this.lastError = "";
     this.socket = new WebSocket(url);
     this.opened = new Promise((done, failed) => {
       this.socket.onopen = done;
-      this.socket.onerror = () => failed(new Error("the server does not take this connection"));
+      this.socket.onerror = () => failed(new Error("the server does not answer, or refuses this connection"));
     });
     this.opened.catch(() => {});
     if (token) this.opened.then(() => this.socket.send(JSON.stringify({ type: "auth", data: { token } })), () => {});
     this.socket.onmessage = (event) => this.take(JSON.parse(event.data));
-    this.socket.onclose = (event) => this.fail(`the session is over (${event.code} ${event.reason})`);
+    this.socket.onclose = (event) => {
+      const why = this.lastError || REASONS[event.code] || `code ${event.code} ${event.reason}`;
+      for (const next of this.waiting.splice(0)) next.failed(new Error(why));
+      ended(why);
+    };
   }
 
   take(message) {
     const next = this.waiting.shift();
-    if (next === undefined) return;
-    if (message.type === "error") next.failed(new Error(message.data.message));
-    else next.done(message.data);
-  }
-
-  fail(why) {
-    for (const next of this.waiting.splice(0)) next.failed(new Error(why));
+    if (message.type === "error") {
+      this.lastError = next ? "" : message.data.message;
+      next?.failed(new Error(message.data.message));
+    } else next?.done(message.data);
   }
 
   async ask(type, data) {
@@ -37,9 +50,10 @@ export class Session {
     });
   }
 
+  /** For another session: what still waits is never answered. */
   close() {
-    this.socket.onclose = null;
-    this.fail("closed");
+    this.socket.onclose = this.socket.onmessage = null;
+    this.waiting = [];
     this.socket.close();
   }
 }
