@@ -32,14 +32,14 @@ async function list() {
 
 async function begin() {
   if (byId("env").options.length === 0) await list();
-  const options = optionsGiven();
+  const options = startGiven();
   session?.close();
   const mine = (session = new Session(byId("env").value, token(), (why) => session === mine && over(why)));
   total = 0;
   busy = true;
   lock();
   say("Starting …");
-  const result = await mine.ask("reset", { ...options, seed: Number(byId("seed").value) });
+  const result = await mine.ask("reset", options);
   if (session !== mine) return;
   byId("past").replaceChildren();
   byId("board").hidden = false;
@@ -47,18 +47,20 @@ async function begin() {
   byId("text").focus();
 }
 
-function optionsGiven() {
-  const text = byId("options").value.trim();
+/** The data of a reset as JSON text: seeds and options keep digits that a JavaScript number would lose. */
+function startGiven() {
+  const text = byId("options").value.trim() || "{}";
   let options = null;
   try {
-    options = JSON.parse(text || "{}");
+    options = JSON.parse(text);
   } catch (error) {
     throw new Error(`the options are no JSON: ${error.message}`, { cause: error });
   }
   if (options === null || typeof options !== "object" || Array.isArray(options)) {
     throw new Error('the options must be a JSON object such as {"max_steps": 20}');
   }
-  return options;
+  const seed = byId("seed").value.replace(/^0+(?=\d)/, "");
+  return `{"seed": ${seed}${Object.keys(options).length > 0 ? ", " : ""}${text.slice(1)}`;
 }
 
 async function step(text) {
@@ -67,7 +69,7 @@ async function step(text) {
   const clicked = document.activeElement?.closest("#actions") ? text : null;
   busy = true;
   lock();
-  const result = await mine.ask("step", { text });
+  const result = await mine.ask("step", JSON.stringify({ text }));
   if (session !== mine) return;
   total += result.reward ?? 0;
   const past = made("li", {}, made("span", { text }), made("small", { text: `reward ${number(result.reward ?? 0)}` }));

@@ -41,12 +41,13 @@ export class Session {
     } else next?.done(message.data);
   }
 
+  /** The data of the reply. `data` is JSON text. */
   async ask(type, data) {
     await this.opened;
     if (this.socket.readyState !== WebSocket.OPEN) throw new Error("the session is over: begin a new episode");
     return new Promise((done, failed) => {
       this.waiting.push({ done, failed });
-      this.socket.send(JSON.stringify({ type, data }));
+      this.socket.send(`{"type": "${type}", "data": ${data}}`);
     });
   }
 

@@ -67,8 +67,9 @@ function joined(parts, length) {
 }
 
 function addLine(found, bytes, from, number) {
-  const row = parsed(bytes, number);
-  if (row === undefined) return;
+  const text = decoded(bytes, number);
+  if (!text.trim()) return;
+  const row = parsed(text, number);
   if (found.header === null) {
     if (row?.record !== "header") throw new Error(`line ${number} is no header: this is no trajectory file`);
     if (row.schema !== SCHEMA) throw new Error(`schema ${row.schema}; this page reads schema ${SCHEMA}`);
@@ -77,18 +78,23 @@ function addLine(found, bytes, from, number) {
   }
   const add = ADDED.get(row?.record);
   if (add === undefined || row.trajectory === undefined) throw new Error(`line ${number} is neither a start nor a step`);
-  add(found.trajectories, row, number, { from, to: from + bytes.length });
+  add(found.trajectories, row, number, { from, to: from + bytes.length, text });
 }
 
-/** The value of a line; undefined for a blank one. */
-function parsed(bytes, number) {
-  let text;
+/** A seed as it is written: a JavaScript number does not hold all of its digits. */
+function digits(seed, text) {
+  return Number.isSafeInteger(seed) ? seed : /"seed":\s*(\d+)/.exec(text)?.[1] ?? seed;
+}
+
+function decoded(bytes, number) {
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch (error) {
     throw new Error(`line ${number} is no UTF-8 text: this is no trajectory file`, { cause: error });
   }
-  if (!text.trim()) return undefined;
+}
+
+function parsed(text, number) {
   try {
     return JSON.parse(text);
   } catch (error) {
@@ -97,15 +103,15 @@ function parsed(bytes, number) {
 }
 
 const ADDED = new Map([
-  ["start", (found, row, number) => {
+  ["start", (found, row, number, { text }) => {
     if (found.has(row.trajectory)) throw new Error(`line ${number}: trajectory ${row.trajectory} starts twice`);
-    found.set(row.trajectory, { start: row, steps: [] });
+    found.set(row.trajectory, { start: { ...row, seed: digits(row.seed, text) }, steps: [] });
   }],
-  ["step", (found, row, number, place) => {
+  ["step", (found, row, number, { from, to }) => {
     const trajectory = found.get(row.trajectory);
     if (trajectory === undefined) throw new Error(`line ${number}: trajectory ${row.trajectory} has no start`);
     const reward = typeof row.reward === "number" ? row.reward : 0;
-    trajectory.steps.push({ ...place, reward, won: Boolean(row.won), failed: Boolean(row.error) });
+    trajectory.steps.push({ from, to, reward, won: Boolean(row.won), failed: Boolean(row.error) });
   }],
 ]);
 
