@@ -16,7 +16,8 @@ FOLDER = Path(__file__).with_name("static")
 FILES = "/static"
 # nothing of other sites, no inline script: texts of environments cannot become code
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
 
