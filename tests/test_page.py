@@ -147,10 +147,7 @@ class Page:
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
     def figures(self) -> dict[str, str]:
-        return {f.text.rsplit(" ", 1)[0]: f.text.rsplit(" ", 1)[1] for f in self.parts("#figures")}
-
-    def parts(self, css: str):
-        return self.all(f"{css} > div")
+        return dict(figure.text.split("\n") for figure in self.all("#figures > div"))
 
     def begin(self, env: str, seed: int = 0, options: str = "") -> None:
         self.wait(lambda: self.all(f"#env option[value='{env}']"))
@@ -159,7 +156,7 @@ class Page:
             self[name].clear()
             self[name].send_keys(value)
         self["begin"].click()
-        self.wait(lambda: self["begin"] and self["text"].is_enabled())
+        self.wait(lambda: self["text"].is_displayed() and self["text"].is_enabled())
 
     def press(self, *keys: str) -> None:
         webdriver.ActionChains(self.driver).send_keys(*keys).perform()
@@ -348,8 +345,10 @@ def test_walk_compare_and_filter_trajectories(page, server, trajectories):
             played = steps[start["trajectory"]]
             seen = played[at]["observation"] if at < len(played) else played[-1]["next_observation"]
             page.wait(lambda c=column, s=seen: s in page.columns()[c])
-            assert f"{start['label']}, replica {start['replica']}" in page.columns()[column]
-            assert (at < len(played)) == (f"\n{played[0]['completion']}" in page.columns()[column] or "reply" in page.columns()[column])  # fmt: skip
+            shown = page.columns()[column]
+            assert shown.startswith(f"{start['label']}, replica {start['replica']}\n")
+            assert (at >= len(played)) == ("after the last step" in shown)
+            assert at >= len(played) or played[at]["completion"] in shown
         page.press(Keys.ARROW_RIGHT)
     page.press(Keys.HOME)
     page.shows("at-text", f"0 of {longest}")

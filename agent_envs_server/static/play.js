@@ -34,17 +34,27 @@ async function begin() {
   if (byId("env").options.length === 0) await list();
   const options = startGiven();
   session?.close();
-  const mine = (session = new Session(byId("env").value, token(), (why) => session === mine && over(why)));
+  const mine = (session = new Session(byId("env").value, token(), (why) => tried(() => Promise.reject(new Error(why)))));
   total = 0;
   busy = true;
   lock();
   say("Starting …");
-  const result = await mine.ask("reset", options);
+  const result = await mine.ask("reset", options).catch(giveUp(mine));
   if (session !== mine) return;
   byId("past").replaceChildren();
   byId("board").hidden = false;
   show(result);
   byId("text").focus();
+}
+
+/** Without an episode there is nothing to step in; a session that another has replaced is not spoken of. */
+function giveUp(failed) {
+  return (error) => {
+    if (session !== failed) return;
+    session.close();
+    session = null;
+    throw error;
+  };
 }
 
 /** The data of a reset as JSON text: seeds and options keep digits that a JavaScript number would lose. */
@@ -157,24 +167,16 @@ function lock() {
   for (const control of document.querySelectorAll("#say button, #text, #actions button")) control.disabled = closed;
 }
 
-function over(why) {
-  session = null;
-  busy = false;
-  lock();
-  say(`The session is over: ${why}. New episode begins another.`, "problem");
-}
-
 function say(text, className = "") {
   byId("status").textContent = text;
   byId("status").className = className;
 }
 
 async function tried(work) {
-  const mine = session;
   try {
     await work();
   } catch (error) {
-    if (session === null && mine !== null) return; // over() has said why
+    if (session?.isOpen === false) session = null;
     busy = false;
     lock();
     say(error.message, "problem");

@@ -11,13 +11,15 @@ export class Session {
   /**
    * @param {string} name of the environment's mount.
    * @param {string} token "" where none is needed.
-   * @param {(why: string) => void} ended called once, unless close() was.
+   * @param {(why: string) => void} ended called once, where no request that waits is told.
    */
   constructor(name, token, ended) {
     const url = new URL(`envs/${encodeURIComponent(name)}/ws`, document.baseURI);
     url.protocol = url.protocol.replace("http", "ws");
     this.waiting = [];
     this.lastError = "";
+    this.began = false;
+    this.ended = ended;
     this.socket = new WebSocket(url);
     this.opened = new Promise((done, failed) => {
       this.socket.onopen = done;
@@ -26,17 +28,26 @@ export class Session {
     this.opened.catch(() => {});
     if (token) this.opened.then(() => this.socket.send(JSON.stringify({ type: "auth", data: { token } })), () => {});
     this.socket.onmessage = (event) => this.take(JSON.parse(event.data));
-    this.socket.onclose = (event) => {
-      const why = this.lastError || REASONS[event.code] || `code ${event.code} ${event.reason}`;
-      for (const next of this.waiting.splice(0)) next.failed(new Error(why));
-      ended(why);
-    };
+    this.socket.onclose = (event) => this.end(REASONS[event.code] || this.lastError || `code ${event.code} ${event.reason}`);
+    this.opened.then(() => { this.began = true; }, () => {});
+  }
+
+  /** Tells each ending once: to who waits for an answer, or else by ended(). */
+  end(why) {
+    const told = `The session is over: ${why}. New episode begins another.`;
+    const waiting = this.waiting.splice(0);
+    for (const next of waiting) next.failed(new Error(told));
+    if (this.began && waiting.length === 0) this.ended(told);
+  }
+
+  get isOpen() {
+    return this.socket.readyState === WebSocket.OPEN;
   }
 
   take(message) {
     const next = this.waiting.shift();
     if (message.type === "error") {
-      this.lastError = next ? "" : message.data.message;
+      this.lastError = message.data.message;
       next?.failed(new Error(message.data.message));
     } else next?.done(message.data);
   }
@@ -44,7 +55,7 @@ export class Session {
   /** The data of the reply. `data` is JSON text. */
   async ask(type, data) {
     await this.opened;
-    if (this.socket.readyState !== WebSocket.OPEN) throw new Error("the session is over: begin a new episode");
+    if (!this.isOpen) throw new Error("the session is over: begin a new episode");
     return new Promise((done, failed) => {
       this.waiting.push({ done, failed });
       this.socket.send(`{"type": "${type}", "data": ${data}}`);
