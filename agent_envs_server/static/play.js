@@ -13,6 +13,7 @@ const token = () => byId("token").value;
 
 /** The served environments; asks for the token where the server wants one. */
 async function list() {
+  if (!/^[ -~]*$/.test(token())) throw new Error("the token is wrong: tokens are printable ASCII");
   let answer;
   try {
     answer = await fetch("envs", { headers: token() ? { Authorization: `Bearer ${token()}` } : {} });
