@@ -24,7 +24,7 @@ _HEADERS = {
 }
 
 
-class _Files(StaticFiles):
+class _Files(StaticFiles):  # type: ignore[misc]
     """Static files with the headers of the page."""
 
     def file_response(self, *args: Any, **options: Any) -> Any:
