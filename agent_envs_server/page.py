@@ -16,9 +16,21 @@ FOLDER = Path(__file__).with_name("static")
 FILES = "/static"
 # nothing of other sites, no inline script: texts of environments cannot become code
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",  # the address may hold a token
+    "Cache-Control": "no-cache",  # asks each time whether a file has changed: no mixture of two versions
 }
+
+
+class _Files(StaticFiles):  # type: ignore[misc]
+    """Static files with the headers of the page."""
+
+    def file_response(self, *args: Any, **options: Any) -> Any:
+        response = super().file_response(*args, **options)
+        response.headers.update(_HEADERS)
+        return response
 
 
 def page_routes(settings: Settings) -> list[BaseRoute]:
@@ -33,5 +45,5 @@ def page_routes(settings: Settings) -> list[BaseRoute]:
     return [
         Route("/", index, methods=["GET"]),
         Route("/envs", envs, methods=["GET"]),
-        Mount(FILES, StaticFiles(directory=FOLDER)),
+        Mount(FILES, _Files(directory=FOLDER)),
     ]

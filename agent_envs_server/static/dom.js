@@ -20,5 +20,5 @@ export function fill(list, pairs) {
 }
 
 export function number(value) {
-  return Number.isInteger(value) ? String(value) : Number(value).toFixed(3);
+  return String(Number(Number(value).toFixed(3)));
 }
