@@ -105,7 +105,8 @@ def test_the_text_loop_shows_and_rewards_what_an_agent_group_does(env_id, conver
             else turn.messages
         )
     assert played == local(env_id, 5, actions)
-    assert turn.done and turn.messages == []
+    assert turn.done
+    assert turn.messages == []
     with pytest.raises(ResetNeeded):
         env.step("more")
 
@@ -194,7 +195,8 @@ def test_trl_an_episode_by_tool_calls():
     env = trl_environment(SOKOBAN)()
     opening = env.reset(prompt=[{"role": "user", "content": ""}], seed=9, unknown_column="x")
     start = gymnasium.make(f"agent_envs:{SOKOBAN}").reset(seed=9)[0]
-    assert start in opening and "calling the tool `act`" in opening
+    assert start in opening
+    assert "calling the tool `act`" in opening
     shown = [env.act(action) for action in actions]
     steps = local(SOKOBAN, 9, actions)
     for text, (observation, *_) in zip(shown, steps, strict=True):
@@ -290,7 +292,7 @@ def test_trl_the_trainer_plays_groups_from_one_start(tmp_path, monkeypatch):
             return [self._tokenizer.encode(reply(i, text)) for i, text in enumerate(texts)], None
 
     def reply(i, text):
-        _, _, said = text.rpartition("<|im_start|>user\n")
+        _, _, said = text.partition("<|im_start|>user\n")
         (seed,) = [seed for start, seed in starts.items() if start in said]
         steps = said.count("</tool_call>")
         solves = "first" in said or (steps == 0 and i % 2 == 0)
@@ -331,7 +333,8 @@ def test_trl_the_trainer_plays_groups_from_one_start(tmp_path, monkeypatch):
     log = trainer.state.log_history[0]
     name = HubEnvironment.__name__
     assert log[f"rewards/{name}/mean"] == pytest.approx(np.mean(rewards))
-    assert log["grad_norm"] > 0 and log["tools/failure_frequency"] == 0
+    assert log["grad_norm"] > 0
+    assert log["tools/failure_frequency"] == 0
 
 
 # -- SkyRL-gym ----------------------------------------------------------------------------------
@@ -339,9 +342,9 @@ def test_trl_the_trainer_plays_groups_from_one_start(tmp_path, monkeypatch):
 
 @pytest.fixture
 def skyrl():
-    from agent_envs.adapters import skyrl
-
     import skyrl_gym
+
+    from agent_envs.adapters import skyrl
 
     made = []
 
@@ -363,13 +366,15 @@ def test_skyrl_an_episode(skyrl, extras):
     prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "-"}]
     chat, metadata = env.init(prompt)
     assert (chat, metadata["task_id"]) == (twin.init(prompt)[0], twin.init(prompt)[1]["task_id"])
-    assert chat[0] == prompt[0] and len(chat) == 2
+    assert chat[0] == prompt[0]
+    assert len(chat) == 2
     assert gymnasium.make(f"agent_envs:{SOKOBAN}").reset(seed=9)[0] in chat[1]["content"]
     for action, (observation, reward, terminated, truncated) in zip(
         actions, local(SOKOBAN, 9, actions), strict=True
     ):
         out = env.step(tagged(action))
-        assert out["reward"] == reward and out["done"] == (terminated or truncated)
+        assert out["reward"] == reward
+        assert out["done"] == (terminated or truncated)
         assert out["done"] == (out["observations"] == [])
         assert out["done"] or observation in out["observations"][0]["content"]
     assert env.get_metrics() == {"won": True, "score": 1.0, "steps": len(actions), "error": False}
@@ -387,8 +392,11 @@ def test_skyrl_options_limits_and_failures(skyrl):
     env = skyrl(TOY, {"seed": 1, "task_index": 5})
     assert env.init([])[1]["task_id"] == "task-5"
     out = env.step(tagged("raise"))
-    assert out["done"] and out["metadata"]["truncated"] and "raised" in out["metadata"]["error"]
-    assert out["reward"] == 0.0 and env.get_metrics()["error"]
+    assert out["done"]
+    assert out["metadata"]["truncated"]
+    assert "raised" in out["metadata"]["error"]
+    assert out["reward"] == 0.0
+    assert env.get_metrics()["error"]
     with pytest.raises(OptionError, match="obs_mode='text'"):
         skyrl(LINE, {"seed": 1}, PICTURES).init([])
 
@@ -425,12 +433,14 @@ def test_gem_an_episode(gem_name):
     env = gem.make(gem_name(SOKOBAN))
     observation, info = env.reset(seed=9)
     start, _ = gymnasium.make(f"agent_envs:{SOKOBAN}").reset(seed=9)
-    assert start in observation and info["steps"] == 0
+    assert start in observation
+    assert info["steps"] == 0
     twin = None
     for action, step in zip(actions, local(SOKOBAN, 9, actions), strict=True):
         twin = env.spawn(same_state=True)
         assert twin.step(tagged(action))[:4] == (result := env.step(tagged(action)))[:4]
-        assert result[1:4] == step[1:] and step[0] in result[0]
+        assert result[1:4] == step[1:]
+        assert step[0] in result[0]
     assert result[4]["won"]
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
     # our memory: a later prompt shows what was done
@@ -453,7 +463,8 @@ def test_gem_vectors_make_groups_and_other_starts(gem_name, async_mode):
     steps = local(SOKOBAN, 7, actions)
     for action, (_, reward, terminated, _) in zip(actions, steps, strict=True):
         _, rewards, ended, _, _ = vec.step([tagged(action), "nonsense", tagged("no")])
-        assert rewards[0] == reward and ended.tolist() == [terminated, False, False]
+        assert rewards[0] == reward
+        assert ended.tolist() == [terminated, False, False]
     assert single.reset(seed=7)[0] not in vec.envs[0]._turn.observation  # it went on by itself
 
 
@@ -466,16 +477,19 @@ def test_gem_wrappers_failures_pictures_and_random_play(gem_name):
     env.reset(seed=1, options={"task_index": 1})
     assert env.sample_random_action() in {env._env.format_action(a) for a in ("wait", "win")}
     _, reward, terminated, truncated, info = env.step(tagged("raise"))
-    assert (reward, terminated, truncated) == (0.0, False, True) and "raised" in info["error"]
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    assert "raised" in info["error"]
     assert env.sample_random_action() == ""
-    wrapped = WRAPPER_FACTORY["concat"](gem.make(gem_name(LINE, conversation=True)))
+    wrapped = WRAPPER_FACTORY["concat_with_action"](gem.make(gem_name(LINE, conversation=True)))
     seed, action = long_start()
     wrapped.reset(seed=seed)
     shown = wrapped.step(tagged(action))[0]
-    assert shown.count("inside <action>") == 1 and tagged(action) in shown
+    assert shown.count("inside <action>") == 1
+    assert tagged(action) in shown
     pictures = gem.make(gem_name(LINE, **PICTURES))
     observation, info = pictures.reset(seed=1)
-    assert str(info["target"]) in observation["problem"] and len(observation["images"]) == 1
+    assert str(info["target"]) in observation["problem"]
+    assert len(observation["images"]) == 1
     made = pickle.loads(pickle.dumps(pictures.entry_point))()  # as a worker process gets it
     assert made.reset(seed=1)[0]["problem"] == observation["problem"]
 
@@ -507,7 +521,8 @@ def test_rllib_a_rollout_on_one_node():
     finally:
         ray.shutdown()
     assert found["num_env_steps_sampled"] >= 64
-    assert found["num_episodes"] > 0 and found["episode_len_max"] <= 8
+    assert found["num_episodes"] > 0
+    assert found["episode_len_max"] <= 8
 
 
 # -- absent libraries ---------------------------------------------------------------------------
