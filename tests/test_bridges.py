@@ -300,17 +300,17 @@ def test_trl_the_trainer_plays_groups_from_one_start(tmp_path, monkeypatch):
         _, _, said = text.partition("<|im_start|>user\n")
         (seed,) = [seed for start, seed in starts.items() if start in said.split("<|im_end|>")[0]]
         steps = said.count("</tool_call>")
-        solves = "first" in said or (steps == 0 and i % 2 == 0)
+        solves = "SOLVING" in said or (steps == 0 and i % 2 == 0)
         actions = plans[seed] if solves else wrong
         if steps >= len(actions):
             return "I am done.<|im_end|>"
         call = json.dumps({"name": "act", "arguments": {"action": actions[steps]}})
-        return f"{'first' if solves else 'other'}\n<tool_call>\n{call}\n</tool_call><|im_end|>"
+        return f"{'SOLVING' if solves else 'TRYING'}\n<tool_call>\n{call}\n</tool_call><|im_end|>"
 
     def spy(completions, environments, seed, **kwargs):
         for completion, environment, row in zip(completions, environments, seed, strict=True):
             tools = [message["content"] for message in completion if message["role"] == "tool"]
-            seen.append((row, "first" in completion[0]["content"], tools, environment.get_reward()))
+            seen.append((row, "SOLVING" in completion[0]["content"], tools, environment.get_reward()))
         return [0.0] * len(completions)
 
     model, tokenizer = tool_model()
