@@ -18,6 +18,7 @@ from agent_envs.adapters.text_env import TextEnv
 from agent_envs.adapters.trl import HubEnvironment, trl_dataset, trl_environment
 from agent_envs.agent import AgentGroup, ConversationPrompt
 from agent_envs.core.errors import AgentEnvError, OptionError
+from tests.conftest import ROOT
 from tests.toy import ToyEnv
 
 SOKOBAN, LINE, CARDS = (
@@ -187,6 +188,12 @@ def test_pictures_come_as_parts(conversation):
         assert np.array_equal(np.asarray(images[-1]), turn.observation["image"])
 
 
+def test_the_program_of_the_documentation(run_python):
+    program = (ROOT / "examples" / "any_loop.py").read_text(encoding="utf-8")
+    said = run_python(program).stdout
+    assert said == "0 4 False -0.4 None\n1 4 False -0.4 None\n"
+
+
 # -- TRL ----------------------------------------------------------------------------------------
 
 
@@ -310,7 +317,9 @@ def test_trl_the_trainer_plays_groups_from_one_start(tmp_path, monkeypatch):
     def spy(completions, environments, seed, **kwargs):
         for completion, environment, row in zip(completions, environments, seed, strict=True):
             tools = [message["content"] for message in completion if message["role"] == "tool"]
-            seen.append((row, "SOLVING" in completion[0]["content"], tools, environment.get_reward()))
+            seen.append(
+                (row, "SOLVING" in completion[0]["content"], tools, environment.get_reward())
+            )
         return [0.0] * len(completions)
 
     model, tokenizer = tool_model()
@@ -528,6 +537,54 @@ def test_rllib_a_rollout_on_one_node():
     assert found["num_env_steps_sampled"] >= 64
     assert found["num_episodes"] > 0
     assert found["episode_len_max"] <= 8
+
+
+@needs("ray")
+def test_rllib_seeds_arrive_and_failures_cut_the_episode():
+    pytest.importorskip("ray.rllib")
+    from agent_envs.adapters import rllib
+
+    env = rllib.make(SOKOBAN, {"observation": "grid"}, {"max_steps": 3})
+    _, info = env.reset(seed=9)
+    start, known = gymnasium.make(f"agent_envs:{SOKOBAN}").reset(seed=9)
+    assert info["task_id"] == known["task_id"]
+    steps = local(SOKOBAN, 9, ["up", "down", "left"], max_steps=3)
+    names = env.unwrapped.admissible_actions()
+    played = [env.step(names.index(action))[1:4] for action in ("up", "down", "left")]
+    assert played == [step[1:] for step in steps]
+    with pytest.raises(ResetNeeded):
+        env.step(0)
+    env = rllib.make(TOY, {"observation": "text", "actions": ["raise", "win"]}, {})
+    shown, _ = env.reset(seed=1)
+    again, reward, terminated, truncated, info = env.step(0)
+    assert np.array_equal(again, shown)
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    assert info["error"] == "RuntimeError: raised on command"
+    env.reset(seed=1)
+    assert env.step(1)[1:4] == (1.0, True, False)
+
+
+@needs("ray")
+def test_rllib_runners_of_one_seed_see_the_same():
+    pytest.importorskip("ray.rllib")
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+
+    from agent_envs.adapters import rllib
+
+    rllib.register("hub-rooms", SOKOBAN, observation="grid", flatten=True, max_steps=5)
+
+    def starts(seed):
+        config = PPOConfig().environment("hub-rooms").debugging(seed=seed)
+        runner = SingleAgentEnvRunner(config=config, worker_index=1)
+        return [
+            e.get_observations(0).tolist()
+            for e in runner.sample(num_episodes=3, random_actions=True)
+        ]
+
+    first = starts(5)
+    assert first == starts(5) != starts(6)
+    assert first[0] != first[1] != first[2]
 
 
 # -- absent libraries ---------------------------------------------------------------------------
