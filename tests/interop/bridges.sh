@@ -43,7 +43,7 @@ check_skyrl() {
 }
 
 check_gem() {
-  environment gem reasoning-gym==0.1.23 -- gem-llm==0.1.0 math-verify latex2sympy2-extended antlr4-python3-runtime==4.13.2 msgspec nltk==3.9.1
+  environment gem reasoning-gym==0.1.23 -- gem-llm==0.1.0 math-verify latex2sympy2-extended antlr4-python3-runtime==4.13.2 msgspec==0.19.0 nltk==3.9.1
   check "$folder/gem/bin/python" gem
 }
 
