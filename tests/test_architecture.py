@@ -58,7 +58,17 @@ OUTSIDE = {
     "registration": {"gymnasium"},
     "evaluation": {"numpy"},
     "trajectories": {"gymnasium", "numpy"},
-    "adapters": {"gymnasium", "numpy", "stable_baselines3", "torch", "websockets"},
+    "adapters": {
+        "datasets",
+        "gem",
+        "gymnasium",
+        "numpy",
+        "ray",
+        "skyrl_gym",
+        "stable_baselines3",
+        "torch",
+        "websockets",
+    },
     # the server only inside the function of its command, see below
     "cli": {"agent_envs_server", "gymnasium", "numpy", "typer", "rich"},
 }
