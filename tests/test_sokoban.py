@@ -392,7 +392,7 @@ def test_callers_may_change_their_lists_afterwards():
         ({"tile_size": 1}, "tile_size"),
         ({"levels": "/no/such"}, "nothing at"),
         ({"deadlock_info": "yes"}, "must be True or False"),
-        ({"reward_scale": "a"}, "must be a number"),
+        ({"reward_scale": "a"}, "must be a finite number"),
     ],
 )
 def test_wrong_options(options: dict, message: str):
