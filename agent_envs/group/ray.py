@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from agent_envs.core.errors import MissingExtra
@@ -99,7 +98,7 @@ class _Actor:
         try:
             while not self._ray.wait([self._reply], timeout=_POLL)[0]:
                 now = self._progress()
-                if now != seen:
+                if now is not None and now != seen:
                     begun, seen = time.monotonic(), now
                 limit = self._timeout if self._started else self._start_timeout
                 if time.monotonic() - begun > limit:
@@ -115,13 +114,14 @@ class _Actor:
             raise value
         return value
 
-    def _progress(self) -> tuple[int, int]:
+    def _progress(self) -> tuple[int, int] | None:
+        """The replica at work and a counter that moves; None where the actor does not say in time."""
         if not self._started:
-            return -1, -1
-        asked = self._actor.progress.remote()
-        found: tuple[int, int] = (-1, -1)
-        with suppress(self._ray.exceptions.GetTimeoutError):
-            found = self._ray.get(asked, timeout=_POLL)
+            return None
+        try:
+            found: tuple[int, int] = self._ray.get(self._actor.progress.remote(), timeout=_POLL)
+        except self._ray.exceptions.GetTimeoutError:
+            return None
         return found
 
     def kill(self) -> None:
