@@ -19,7 +19,7 @@ from agent_envs.group.shard import make_env
 from agent_envs.group.wire import PATH, PROTOCOL_VERSION
 from agent_envs.registration import env_class
 from agent_envs_server import openenv_json
-from agent_envs_server.refusals import Refusal
+from agent_envs_server.refusals import Refusal, field
 from agent_envs_server.session import CAPABILITIES
 
 API_VERSION = "1.0.0"  # of OpenEnv's HTTP interface
@@ -198,28 +198,27 @@ class Pages:
 
     async def _num_tasks(self, request: Any) -> Any:
         tasks = await self._tasks_of(request)
-        split = _member(await _body(request), "split", str)
+        split = field(await _body(request), "split", str)
         return {"num_tasks": await run_in_threadpool(_count, tasks, split)}
 
     async def _list_tasks(self, request: Any) -> Any:
         tasks = await self._tasks_of(request)
-        split = _member(await _body(request), "split", str)
+        split = field(await _body(request), "split", str)
         count = await run_in_threadpool(_count, tasks, split)
         rows = await run_in_threadpool(_rows, tasks, split, 0, min(count, MAX_TASKS))
         return {"tasks": rows, "env_name": request.path_params["env"]}
 
     async def _task(self, request: Any) -> Any:
         tasks, body = await self._tasks_of(request), await _body(request)
-        split, index = _member(body, "split", str), _member(body, "index", int)
+        split, index = field(body, "split", str), field(body, "index", int)
         (row,) = await run_in_threadpool(_rows, tasks, split, index, index + 1)
         return {"task": row}
 
     async def _task_range(self, request: Any) -> Any:
         tasks, body = await self._tasks_of(request), await _body(request)
-        split = _member(body, "split", str)
+        split = field(body, "split", str)
         start, stop = (
-            None if body.get(name) is None else _member(body, name, int)
-            for name in ("start", "stop")
+            None if body.get(name) is None else field(body, name, int) for name in ("start", "stop")
         )
         if stop is None:
             stop = await run_in_threadpool(_count, tasks, split)
@@ -230,11 +229,11 @@ class Pages:
     async def _mcp(self, request: Any) -> Any:
         try:
             return mcp_refusal(await _body(request))
-        except HttpError as error:
+        except (HttpError, Refusal) as error:
             return {
                 "jsonrpc": "2.0",
                 "id": None,
-                "error": {"code": _PARSE_ERROR, "message": error.detail},
+                "error": {"code": _PARSE_ERROR, "message": str(error)},
             }
 
     async def _stateless(self, request: Any) -> Any:
@@ -279,6 +278,8 @@ def _answering(handler: Handler) -> Handler:
             )
         except HttpError as error:
             return JSONResponse({"detail": error.detail}, error.status)
+        except Refusal as refusal:  # a body that is no JSON, or lacks a member
+            return JSONResponse({"detail": refusal.message}, 422)
 
     return endpoint
 
@@ -289,20 +290,10 @@ async def _body(request: Any) -> dict[str, Any]:
         data += chunk
         if len(data) > MAX_BODY:
             raise HttpError(413, f"a request holds at most {MAX_BODY} bytes")
-    try:
-        body = openenv_json.read(data)
-    except Refusal as refusal:
-        raise HttpError(422, refusal.message) from None
+    body = openenv_json.read(data)
     if not isinstance(body, dict):
         raise HttpError(422, f"the body must be an object, got {type(body).__name__}")
     return body
-
-
-def _member(body: Mapping[str, Any], name: str, kind: type) -> Any:
-    value = body.get(name)
-    if type(value) is not kind:
-        raise HttpError(422, f"{name} must be of type {kind.__name__}, got {type(value).__name__}")
-    return value
 
 
 def _task_set(env_id: str) -> TaskSet:

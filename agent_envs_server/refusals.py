@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from agent_envs.core.errors import OptionError, StateError, StateNotPortable
 
 ENDING = {  # the session is over
@@ -15,6 +18,17 @@ class Refusal(Exception):
     def __init__(self, code: str, message: str, index: int | None = None) -> None:
         super().__init__(message)
         self.code, self.message, self.index = code, message, index
+
+
+def field(message: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A member of a message; Refusal where it is absent or of another type."""
+    value = message.get(name)
+    if type(value) is not kind:
+        raise Refusal(
+            "VALIDATION_ERROR",
+            f"{name} must be of type {kind.__name__}, got {type(value).__name__}",
+        )
+    return value
 
 
 def as_refusal(error: Exception) -> Refusal:

@@ -18,7 +18,7 @@ from agent_envs.group.shard import make_env
 from agent_envs.group.wire import PROTOCOL_VERSION, pack_result
 from agent_envs_server.counters import Counters
 from agent_envs_server.paths import check_paths
-from agent_envs_server.refusals import Refusal
+from agent_envs_server.refusals import Refusal, field
 from agent_envs_server.settings import Settings
 
 CAPABILITIES = (
@@ -94,19 +94,19 @@ class Session:
             raise Refusal(
                 "ALREADY_OPEN", f"this session holds {self._env_id}: connect once more for another"
             )
-        env_id = _field(message, "env", str)
+        env_id = field(message, "env", str)
         if env_id not in self._settings.ids():
             raise Refusal(
                 "UNKNOWN_ENV",
                 f"this server has no {env_id!r:.120}; it has: {', '.join(self._settings.ids())}",
             )
-        num_envs = _field(message, "num_envs", int)
+        num_envs = field(message, "num_envs", int)
         if not 1 <= num_envs <= self._limits.replicas:
             raise Refusal(
                 "VALIDATION_ERROR",
                 f"num_envs must be from 1 to {self._limits.replicas}, got {num_envs}",
             )
-        options = _field(message, "options", dict)
+        options = field(message, "options", dict)
         self._check_paths(options)
         definition = Definition(gymnasium.spec(env_id), _names(options, "options"))
         probe = make_env(definition)
@@ -122,10 +122,10 @@ class Session:
 
     def _group_reset(self, message: Mapping[str, Any]) -> dict[str, Any]:
         requests: dict[int, ResetRequest] = {}
-        for start in _field(message, "starts", list):
+        for start in field(message, "starts", list):
             if not isinstance(start, dict):
                 raise Refusal("VALIDATION_ERROR", "starts must be maps of indices, seed, options")
-            options = _names(_field(start, "options", dict), "options")
+            options = _names(field(start, "options", dict), "options")
             self._check_paths(options)
             seed = start.get("seed")
             request = ResetRequest(None if seed is None else _checked(check_seed, seed), options)
@@ -133,7 +133,7 @@ class Session:
         return self._results(self._open_shard.reset(requests), message)
 
     def _group_step(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        indices, actions = self._indices(message), _field(message, "actions", list)
+        indices, actions = self._indices(message), field(message, "actions", list)
         if len(actions) != len(indices):
             raise Refusal(
                 "VALIDATION_ERROR",
@@ -157,7 +157,7 @@ class Session:
         return {"states": self._states(self._indices(message))}
 
     def _set_states(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        indices, states = self._indices(message), _field(message, "states", list)
+        indices, states = self._indices(message), field(message, "states", list)
         if len(states) != len(indices):
             raise Refusal(
                 "VALIDATION_ERROR", f"{len(indices)} indices need as many states, got {len(states)}"
@@ -166,7 +166,7 @@ class Session:
         return self._results(self._open_shard.set_states(found), message)
 
     def _fork(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        source, targets = _field(message, "source", int), self._indices(message, "targets")
+        source, targets = field(message, "source", int), self._indices(message, "targets")
         self._check_index(source)
         (state,) = self._open_shard.get_states([source]).values()
         if not isinstance(state, bytes):
@@ -219,7 +219,7 @@ class Session:
         return state
 
     def _indices(self, message: Mapping[str, Any], name: str = "indices") -> list[int]:
-        indices: list[int] = _field(message, name, list)
+        indices: list[int] = field(message, name, list)
         for index in indices:
             self._check_index(index)
         if len(set(indices)) != len(indices):
@@ -241,16 +241,6 @@ class Session:
     def _check_paths(self, options: Mapping[Any, Any]) -> None:
         if not self._settings.allow_paths:
             check_paths(options)
-
-
-def _field(message: Mapping[str, Any], name: str, kind: type) -> Any:
-    value = message.get(name)
-    if type(value) is not kind:
-        raise Refusal(
-            "VALIDATION_ERROR",
-            f"{name} must be of type {kind.__name__}, got {type(value).__name__}",
-        )
-    return value
 
 
 def _names(options: Mapping[Any, Any], what: str) -> dict[str, Any]:

@@ -104,19 +104,12 @@ class OpenEnvGym(AgentEnv):
         self._to_observation = to_observation or read_text
         self._index: int | None = None
         self._info_there: dict[str, Any] = {}
-        self._cut = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Obs, dict[str, Any]]:
         self._index = (options or {}).get("task_index")
         return super().reset(seed=seed, options=options)
-
-    def step(self, action: str) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = super().step(action)
-        if self._cut and not (terminated or truncated):
-            self.truncated, self._running, truncated = True, False, True
-        return observation, reward, terminated, truncated, info
 
     def close(self) -> None:
         self._server.close()
@@ -156,8 +149,8 @@ class OpenEnvGym(AgentEnv):
             return Outcome(f"The action was refused: {error}", action_valid=False)
         shown = self._take(answer)
         reward, done = float(answer.get("reward") or 0.0), bool(answer.get("done"))
-        self._cut = shown.get("truncated") is True
-        terminated = done and not self._cut
+        truncated = shown.get("truncated") is True
+        terminated = done and not truncated
         there = self._info_there
         return Outcome(
             self._to_observation(shown),
@@ -166,6 +159,7 @@ class OpenEnvGym(AgentEnv):
             won=there.get("won", terminated and reward > 0),
             action_valid=there.get("is_action_valid", True),
             score=there.get("score"),
+            truncated=truncated,
         )
 
     def _start_score(self) -> float | None:
@@ -183,7 +177,6 @@ class OpenEnvGym(AgentEnv):
         info = dict(info) if isinstance(info, dict) else {}
         if "error" in info:
             raise ServerError(f"{self._server.url}: {info['error']}", "EXECUTION_ERROR")
-        self._cut = False
         self._info_there = {key: value for key, value in info.items() if _fits(key, value)}
         if isinstance(self._info_there.get("score"), int):
             self._info_there["score"] = float(self._info_there["score"])

@@ -39,7 +39,10 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 @record
 class Outcome:
-    """What one action did. ``score`` defaults to 1.0 when won, else 0.0."""
+    """What one action did. ``score`` defaults to 1.0 when won, else 0.0.
+
+    ``truncated``: cut short for a reason of the environment's own, beside ``max_steps``.
+    """
 
     observation: Obs
     reward: float = 0.0
@@ -47,6 +50,7 @@ class Outcome:
     won: bool = False
     action_valid: bool = True
     score: float | None = None
+    truncated: bool = False
 
 
 class AgentEnv(gymnasium.Env[Obs, str]):
@@ -238,8 +242,8 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         self._last = outcome = self._act(action)
         self._steps += 1
         self.terminated = outcome.terminated
-        self.truncated = (
-            not outcome.terminated and self.max_steps is not None and self._steps >= self.max_steps
+        self.truncated = not outcome.terminated and (
+            outcome.truncated or (self.max_steps is not None and self._steps >= self.max_steps)
         )
         self._running = not (self.terminated or self.truncated)
         reward = outcome.reward * self.reward_scale
