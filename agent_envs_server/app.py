@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from agent_envs.group.wire import PATH
 from agent_envs_server import openenv_json
 from agent_envs_server.counters import Counters, new_board
+from agent_envs_server.engine import Crew
 from agent_envs_server.gate import Gate
 from agent_envs_server.group_socket import GroupSocket
 from agent_envs_server.openenv_http import Pages, mcp_refusal, mounts, no_default
@@ -21,9 +22,10 @@ from agent_envs_server.settings import Settings
 
 def make_app(settings: Settings, counters: Counters) -> Any:
     """What one worker serves."""
+    crew = Crew()
 
     async def group(websocket: Any) -> None:
-        await GroupSocket(websocket, settings, counters).serve()
+        await GroupSocket(websocket, settings, counters, crew).serve()
 
     async def metrics(request: Any) -> Any:
         return PlainTextResponse(
@@ -36,7 +38,7 @@ def make_app(settings: Settings, counters: Counters) -> Any:
             Route("/health", _health, methods=["GET"]),
             Route("/metrics", metrics, methods=["GET"]),
             *page_routes(settings),
-            *_openenv(settings, counters),
+            *_openenv(settings, counters, crew),
         ]
     )
     return Gate(app, settings, counters)
@@ -51,14 +53,14 @@ async def _health(request: Any) -> Any:
     return JSONResponse({"status": "healthy"})
 
 
-def _openenv(settings: Settings, counters: Counters) -> list[BaseRoute]:
+def _openenv(settings: Settings, counters: Counters, crew: Crew) -> list[BaseRoute]:
     """A mount for each environment, and the default one at the root."""
     envs = mounts(settings.ids())
 
     def sockets(env_id: str | None) -> list[BaseRoute]:
         async def play(websocket: Any) -> None:
             why_not = no_default(envs)
-            await OpenEnvSocket(websocket, settings, counters, env_id, why_not).serve()
+            await OpenEnvSocket(websocket, settings, counters, crew, env_id, why_not).serve()
 
         return [WebSocketRoute("/ws", play), WebSocketRoute("/mcp", _no_tools)]
 

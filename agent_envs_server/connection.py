@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from starlette.websockets import WebSocketDisconnect
 
 from agent_envs_server.counters import Counters
-from agent_envs_server.engine import Engine
+from agent_envs_server.engine import Crew, Engine
 from agent_envs_server.refusals import ENDING, Refusal, as_refusal
 from agent_envs_server.settings import Settings
 
@@ -27,12 +27,14 @@ Frame = bytes | str
 
 
 class Work(Protocol):
-    """What a connection's thread works on. Blocking; only that thread calls it.
+    """What a connection's calls work on. Blocking; one call at a time.
 
     Attributes:
+        one_thread: all calls must come from the same thread.
         at_work: index of the replica that runs, -1 for none, and since when (monotonic seconds).
     """
 
+    one_thread: bool
     at_work: tuple[int, float]
 
     def close(self) -> None:
@@ -40,16 +42,18 @@ class Work(Protocol):
 
 
 class Connection:
-    """Serves one WebSocket from accept to close: one connection, one session, one thread.
+    """Serves one WebSocket from accept to close: one connection, one session.
 
     A subclass makes the session, takes frames and writes error frames.
 
     Args:
         websocket: Starlette's, not yet accepted.
+        crew: whose threads the session's calls run in.
     """
 
-    def __init__(self, websocket: Any, settings: Settings, counters: Counters) -> None:
+    def __init__(self, websocket: Any, settings: Settings, counters: Counters, crew: Crew) -> None:
         self._socket, self._settings, self._counters = websocket, settings, counters
+        self._crew = crew
         self._limits = settings.limits
         self._task: asyncio.Task[None] | None = None
         self._call: asyncio.Future[Any] | None = None  # at work in the session's thread
@@ -85,7 +89,7 @@ class Connection:
         self._counters.add("sessions")
         self._counters.add("sessions_total")
         self._work = self._new_work()
-        self._engine = Engine(f"session-{self._number}")
+        self._engine = Engine(f"session-{self._number}", self._crew, lambda: self._work.one_thread)
         logger.info("session opened", extra={"session": self._number})
         try:
             self._look_within(self._limits.idle)

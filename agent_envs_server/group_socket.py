@@ -10,6 +10,7 @@ from typing import Any
 from agent_envs.group.wire import WireError, pack, pack_reply, unpack
 from agent_envs_server.connection import Connection
 from agent_envs_server.counters import Counters
+from agent_envs_server.engine import Crew
 from agent_envs_server.refusals import Refusal
 from agent_envs_server.session import Session
 from agent_envs_server.settings import Settings
@@ -22,8 +23,8 @@ class GroupSocket(Connection):
 
     _work: Session
 
-    def __init__(self, websocket: Any, settings: Settings, counters: Counters) -> None:
-        super().__init__(websocket, settings, counters)
+    def __init__(self, websocket: Any, settings: Settings, counters: Counters, crew: Crew) -> None:
+        super().__init__(websocket, settings, counters, crew)
         self._replies: OrderedDict[Any, bytes] = OrderedDict()
         self._running: Any = None  # id of the request at work
 

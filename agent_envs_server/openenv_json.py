@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from agent_envs_server.refusals import Refusal
 
 _SPELLED = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
@@ -25,6 +27,14 @@ def read(text: str | bytes) -> Any:
         raise Refusal("INVALID_JSON", f"no JSON: {type(error).__name__}: {error}") from None
 
 
+def glance(text: str) -> Any:
+    """:func:`read` in a fifth of the time; whole numbers of more than 64 bits come as floats."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # it knows no NaN, no lone surrogates
+        return read(text)
+
+
 def completion(data: Mapping[str, Any], frame: str) -> str:
     """The reply of a model in a step's ``data``; ``frame`` is the text that ``data`` was read from.
 
@@ -35,6 +45,8 @@ def completion(data: Mapping[str, Any], frame: str) -> str:
     value = data.get("text", data)
     if isinstance(value, str):
         return value
+    value = read(frame)["data"]  # with whole numbers of any size
+    value = value.get("text", value)
     if value is None or isinstance(value, bool):
         return _WORDS[value]
     if isinstance(value, int | float):
@@ -44,11 +56,17 @@ def completion(data: Mapping[str, Any], frame: str) -> str:
 
 
 def write(value: Any) -> str:
-    """``value`` as JSON in ASCII; numbers that JSON lacks (NaN, infinities) become null.
+    """``value`` as JSON; numbers that JSON lacks (NaN, infinities) become null.
 
     Raises:
         TypeError, ValueError: a part has no JSON form.
     """
+    try:
+        return orjson.dumps(value, _plain, _AS_IS).decode()
+    except (
+        TypeError
+    ):  # what only the slow way can write: larger numbers, lone surrogates, other keys
+        pass
     try:
         return _ENCODER.encode(value)
     except ValueError:
@@ -71,4 +89,5 @@ def _finite(value: Any) -> Any:
     return value
 
 
+_AS_IS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _ENCODER = json.JSONEncoder(default=_plain, allow_nan=False)

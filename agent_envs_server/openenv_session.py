@@ -1,4 +1,4 @@
-"""One OpenEnv client's episode: an agent group of one replica. Blocking; runs in its own thread."""
+"""One OpenEnv client's episode: an agent group of one replica. Blocking."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class OpenEnvSession:
     """The episode of one connection.
 
     Attributes:
+        one_thread: as the environment's profile says.
         at_work: 0 and since when a request runs (monotonic seconds).
         ended: the client said ``close``.
     """
@@ -55,6 +56,7 @@ class OpenEnvSession:
     def __init__(self, env_id: str, settings: Settings, counters: Counters) -> None:
         self._env_id, self._settings, self._counters = env_id, settings, counters
         self._agent: AgentGroup | None = None
+        self.one_thread = env_class(env_id).profile.one_thread
         self._options: Mapping[str, Any] = {}
         self._started = Start()
         self._prompt: Prompt | None = None  # what waits for an answer
@@ -76,7 +78,7 @@ class OpenEnvSession:
             Refusal: it cannot be carried out; nothing was changed.
         """
         self.at_work = (0, time.monotonic())
-        message = openenv_json.read(frame)
+        message = openenv_json.glance(frame)
         if not isinstance(message, dict):
             raise Refusal(
                 "VALIDATION_ERROR", f"a frame must be an object, got {type(message).__name__}"
@@ -98,7 +100,7 @@ class OpenEnvSession:
     # -- messages ------------------------------------------------------------------------------
 
     def _reset(self, message: Mapping[str, Any], frame: str) -> str:
-        wanted = self._read_start(_data(message, {}))
+        wanted = self._read_start(_data(openenv_json.read(frame), {}))  # seeds have any size
         agent = self._agent
         if agent is None or dict(wanted.options) != dict(self._options):
             agent = self._new_agent(wanted.options)

@@ -8,6 +8,7 @@ from typing import Any
 from agent_envs_server import openenv_json
 from agent_envs_server.connection import CLOSE_ERROR, Connection
 from agent_envs_server.counters import Counters
+from agent_envs_server.engine import Crew
 from agent_envs_server.openenv_session import OpenEnvSession
 from agent_envs_server.refusals import Refusal
 from agent_envs_server.settings import Settings
@@ -35,10 +36,11 @@ class OpenEnvSocket(Connection):
         websocket: Any,
         settings: Settings,
         counters: Counters,
+        crew: Crew,
         env_id: str | None,
         why_not: str = "",
     ) -> None:
-        super().__init__(websocket, settings, counters)
+        super().__init__(websocket, settings, counters, crew)
         self._env_id, self._why_not = env_id, why_not
 
     async def serve(self) -> None:

@@ -1,4 +1,4 @@
-"""One client's replicas: reads requests, runs them, writes replies. Blocking; runs in its own thread."""
+"""One client's replicas: reads requests, runs them, writes replies. Blocking."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Session:
     """The replicas of one connection.
 
     Attributes:
+        one_thread: as the environment's profile says; False before one is open.
         at_work: index of the replica that runs, -1 for none, and since when (monotonic seconds).
     """
 
@@ -38,6 +39,7 @@ class Session:
         self._limits, self._key = settings.limits, bytes.fromhex(settings.state_key)
         self._greeted = False
         self._shard: Shard | None = None
+        self.one_thread = False
         self._env_id, self._num_envs, self._steps = "", 0, 0
         self.at_work: tuple[int, float] = (-1, time.monotonic())
         self._requests: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
@@ -113,7 +115,7 @@ class Session:
         profile = probe.profile
         probe.close()
         self._shard, self._env_id = Shard(definition, self._announce), env_id
-        self._num_envs = num_envs
+        self._num_envs, self.one_thread = num_envs, profile.one_thread
         return {
             "env": env_id,
             "portable_state": profile.portable_state,

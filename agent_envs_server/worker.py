@@ -6,6 +6,7 @@ Its settings come as one JSON line on standard input (so that no token shows in 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import logging
@@ -71,6 +72,8 @@ def main() -> None:
     )
     server = Server(config)
     server.ready = ready
+    gc.collect()
+    gc.freeze()  # what is there now stays: looking through it would stop every session for milliseconds
     threading.Thread(target=_watch_parent, args=(server,), daemon=True).start()
     server.run(sockets=[listener])
     logger.info("worker stopped", extra={"worker": message["worker"]})

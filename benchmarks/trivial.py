@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import agent_envs
 from agent_envs.core import AgentEnv, ListedTasks, Outcome, Profile, PromptSpec
+from agent_envs.core.profile import Spec
 
 ENV_ID = "Bench/Trivial-v0"
 ANSWER = "ok"  # what the peer's environment answers too
@@ -15,7 +16,7 @@ ANSWER = "ok"  # what the peer's environment answers too
 class TrivialEnv(AgentEnv):
     """Answers every action with the same word."""
 
-    profile: ClassVar[Profile] = Profile(PromptSpec(first="{observation}", later="{observation}"))
+    profile: ClassVar[Profile] = Profile(PromptSpec(first="{observation}"), memory=Spec("none"))
 
     def __init__(self, **options: Any) -> None:
         super().__init__(ListedTasks({"train": ("one",)}), **options)

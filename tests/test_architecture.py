@@ -146,6 +146,7 @@ SERVER_OUTSIDE = {
     "uvicorn",
     "websockets",
     "msgpack",
+    "orjson",
 }
 # of agent_envs; only OpenEnv's mounts and the page know prompts, and none knows trainers
 SERVER_LAYERS = {"core", "group", "registration"}

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-for _module in ("msgpack", "starlette", "uvicorn", "websockets"):
+for _module in ("msgpack", "orjson", "starlette", "uvicorn", "websockets"):
     pytest.importorskip(_module, reason="the server needs the extra server")
 
 import gymnasium

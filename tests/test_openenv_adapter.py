@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-for _module in ("msgpack", "starlette", "uvicorn", "websockets"):
+for _module in ("msgpack", "orjson", "starlette", "uvicorn", "websockets"):
     pytest.importorskip(_module, reason="the server needs the extra server")
 
 import gymnasium

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-for _module in ("msgpack", "starlette", "uvicorn", "websockets"):
+for _module in ("msgpack", "orjson", "starlette", "uvicorn", "websockets"):
     pytest.importorskip(_module, reason="the remote backend needs the extra server")
 
 import agent_envs

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-for _module in ("msgpack", "starlette", "uvicorn", "websockets"):
+for _module in ("msgpack", "orjson", "starlette", "uvicorn", "websockets"):
     pytest.importorskip(_module, reason="the server needs the extra server")
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -246,7 +246,9 @@ def test_a_hanging_replica_is_named_and_other_sessions_do_not_wait(server, raw):
     """F117, F070"""
     raw.open()
     raw.reset(0, 1)
-    raw.send({"type": "group_step", "id": 5, "indices": [0, 1], "actions": ["wait", "hang"]})
+    for _ in range(3):  # by now it shares a thread with the others
+        raw.step([0], ["wait"])
+    raw.send({"type": "group_step", "id": 50, "indices": [0, 1], "actions": ["wait", "hang"]})
     for _ in range(3):  # whatever worker these reach; the hanging step itself would take 600 s
         with Raw(server.url) as other:
             other.open().reset(0)

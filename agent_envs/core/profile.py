@@ -56,6 +56,8 @@ class Profile:
         hidden_actions: admissible actions that prompts and random policies leave out.
         portable_state: ``get_state`` works.
         has_expert: ``expert_action`` returns actions.
+        one_thread: all calls must come from the thread that made the environment (it holds an SQLite
+            connection, a browser...). Otherwise the env server calls it from changing threads, one at a time.
     """
 
     prompt: PromptSpec
@@ -65,6 +67,7 @@ class Profile:
     hidden_actions: tuple[str, ...] = ()
     portable_state: bool = True
     has_expert: bool = False
+    one_thread: bool = False
 
 
 DEFAULT_PROFILE = Profile(

@@ -29,6 +29,7 @@ class Board:
         self.num_envs, self._space = num_envs, space
         self.terminated = np.zeros(num_envs, np.bool_)
         self.truncated = np.ones(num_envs, np.bool_)
+        self._over = [True] * num_envs
         self._results = [Result() for _ in range(num_envs)]
         self._blank: Any = None
 
@@ -41,6 +42,12 @@ class Board:
             freeze(result.observation)
             self._results[i] = result
             self.terminated[i], self.truncated[i] = result.terminated, result.truncated
+            self._over[i] = result.terminated or result.truncated
+
+    @property
+    def over(self) -> list[bool]:
+        """Which replicas cannot step; the arrays once more, as what is read one by one."""
+        return self._over
 
     def result(self, i: int) -> Result:
         return self._results[i]
@@ -105,6 +112,11 @@ class BatchBoard(Board):
             )
             if result.error is not None:
                 self.terminated[i], self.truncated[i] = False, True
+
+    @property
+    def over(self) -> list[bool]:
+        over: list[bool] = (self.terminated | self.truncated).tolist()
+        return over
 
     def result(self, i: int) -> Result:
         kept, batch = self._results[i], self._batch

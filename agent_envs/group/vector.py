@@ -214,8 +214,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         """The actions of replicas that can step; ValueError where one is no text."""
         for i, action in actions.items():
             check_text(action, f"action {i}")
-        finished = (self.terminated | self.truncated).tolist()
-        return {i: action for i, action in actions.items() if not finished[i]}
+        over = self._board.over
+        return {i: action for i, action in actions.items() if not over[i]}
 
     # -- states and experts ------------------------------------------------------------------
 
