@@ -70,6 +70,7 @@ class Session:
     def close(self) -> None:
         if self._shard is not None:
             self._shard.close()
+            self._shard = None
 
     # -- requests ------------------------------------------------------------------------------
 

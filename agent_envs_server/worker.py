@@ -73,6 +73,7 @@ def main() -> None:
     server = Server(config)
     server.ready = ready
     gc.collect()
+    gc.set_threshold(700, 2, 100)
     gc.freeze()  # what is there now stays: looking through it would stop every session for milliseconds
     threading.Thread(target=_watch_parent, args=(server,), daemon=True).start()
     server.run(sockets=[listener])
