@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -52,7 +53,8 @@ class Client(threading.Thread):
         def disturb() -> None:
             link = group.backend._shards[0].link._socket
             if link is not None and self._draw.random() < 0.1:
-                link.socket.shutdown(socket.SHUT_RDWR)
+                with suppress(OSError):  # its worker was killed meanwhile
+                    link.socket.shutdown(socket.SHUT_RDWR)
 
         while time.monotonic() < self._end:
             seed = self._draw.randrange(1000)
@@ -96,7 +98,10 @@ def test_chaos():
             client.join(90)
         assert kills
         assert not any(client.is_alive() for client in clients)
-        assert [client.wrong for client in clients] == [[]] * SESSIONS
+        wrong = [one for client in clients for one in client.wrong]
+        played = sum(client.episodes for client in clients)
+        print(f"{played} episodes, {kills} kills, {len(wrong)} wrong")
+        assert wrong == []
         assert all(client.episodes for client in clients)
         deadline = time.monotonic() + 20
         while server.metric("sessions") and time.monotonic() < deadline:

@@ -142,13 +142,19 @@ class RemoteShard:
 
     def _ask_alone(self, request: Request, index: int) -> dict[int, Any]:
         """One replica that cannot drag others along (FIELD_CASES F116)."""
-        if index in self._lost:
-            return {}
-        try:
-            return self._ask(request, [index], sent=False)
-        except (LinkLost, NoAnswer, SlowReplica) as error:
-            self._lose([index], f"{request.kind}: {error}")
-            return {}
+        why: Exception | None = None
+        for _ in range(_TRIES):  # a worker may have died of something else, even now
+            if index in self._lost:
+                return {}
+            try:
+                return self._ask(request, [index], sent=False)
+            except LinkLost as error:
+                why = error
+            except (NoAnswer, SlowReplica) as error:
+                why = error
+                break
+        self._lose([index], f"{request.kind}: {why}")
+        return {}
 
     def _askable(self, part: list[int]) -> list[int]:
         return [index for index in part if index not in self._lost]
