@@ -19,6 +19,7 @@ from agent_envs.group.wire import SignedState, WireError, unpack_result
 from agent_envs.group.worker import same
 
 _TRIES = 2  # of a request for several replicas, before they are asked one by one
+_TRIES_ALONE = 3  # then: a worker may have died of something else, even now
 _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.5)  # seconds between tries to connect; then the last one again
 _FULL = "CAPACITY_REACHED"
 
@@ -143,7 +144,7 @@ class RemoteShard:
     def _ask_alone(self, request: Request, index: int) -> dict[int, Any]:
         """One replica that cannot drag others along (FIELD_CASES F116)."""
         why: Exception | None = None
-        for _ in range(_TRIES):  # a worker may have died of something else, even now
+        for _ in range(_TRIES_ALONE):
             if index in self._lost:
                 return {}
             try:
