@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -262,9 +263,13 @@ def main(
                 )  # fmt: skip
                 memory = asyncio.run(resident(speech, SESSIONS[-1], peer["pid"]))
                 console.print(f"OpenEnv's server with {SESSIONS[-1]} sessions: {memory:.0f} MB")
-        rows.append(
-            Row("16 sessions at half that rate, p99", "ms", late(ours, saturation(rows) / 2))
+        rate = saturation(rows) / 2
+        with served((sys.executable, str(Path(__file__).with_name("echo_peer.py")))) as echo:
+            floor = late(openenv(f"ws://127.0.0.1:{echo['port']}"), rate)
+        console.print(
+            f"A bare uvicorn socket at half our rate: p99 {floor.best:.1f} ms, median {floor.median:.1f}"
         )
+        rows.append(Row("16 sessions at half that rate, p99", "ms", late(ours, rate)))
         held = asyncio.run(resident(ours, SESSIONS[-1], pids[0]))
         rows.append(
             Row(f"{SESSIONS[-1]} sessions, resident memory of a worker", "MB", Samples([held]))
