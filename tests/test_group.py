@@ -28,7 +28,7 @@ from agent_envs.core import (
 from agent_envs.group import GroupVectorEnv, Process
 from tests.conftest import ROOT
 from tests.serving import Served
-from tests.toy import TASKS
+from tests.toy import TASKS, ToyEnv
 
 agent_envs.register("Test/Toy-v0", "tests.toy:ToyEnv")
 ALFWORLD = "AgentEnv/ALFWorld-v0"
@@ -774,4 +774,22 @@ def test_after_an_interrupt_a_reset_starts_anew():
     assert "reset" in infos["error"][0]
     group.reset(seed=1)
     assert group.step(["wait", "wait"])[0] == expected
+    group.close()
+
+
+class BigNumbers(ToyEnv):
+    """Its own info holds what fits no 64-bit column, and changes its type."""
+
+    def _extra_info(self):
+        return {"big": 2**70, "either": 1 if self._said else "one", "ratio": 0.5}
+
+
+def test_info_of_any_size_and_type_has_a_column():
+    agent_envs.register("Test/BigNumbers-v0", BigNumbers)
+    group = agent_envs.make_group("Test/BigNumbers-v0", 1, 2)
+    _, infos = group.reset(seed=0)
+    assert infos["big"].tolist() == [2**70] * 2
+    *_, infos = group.step(["a", None])
+    assert infos["either"].tolist() == [1, "one"]
+    assert infos["ratio"].dtype == float
     group.close()

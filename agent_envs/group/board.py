@@ -164,13 +164,22 @@ def fill(infos: dict[str, Any], name: str, cells: list[tuple[int, Any]], num_env
     """Add a sparse column; nothing where there are no cells."""
     if not cells:
         return
-    column = np.zeros(num_envs, _DTYPES.get(type(cells[0][1]), object))
+    column = np.zeros(num_envs, _dtype([value for _, value in cells]))
     if column.dtype == object:
         column[:] = None
     mask = np.zeros(num_envs, np.bool_)
     for i, value in cells:
         column[i], mask[i] = value, True
     infos[name], infos["_" + name] = column, mask
+
+
+def _dtype(values: list[Any]) -> Any:
+    """What a column of these values can be; objects where they differ in kind or exceed 64 bits."""
+    kinds = set(map(type, values))
+    kind = kinds.pop()
+    if kinds or (kind is int and not all(-(2**63) <= value < 2**63 for value in values)):
+        return object
+    return _DTYPES.get(kind, object)
 
 
 def _cells(values: list[Any]) -> Any:
