@@ -31,6 +31,7 @@ LAYERS = {
         "trajectories",
         "retrieval",
     },
+    "__main__": {"cli"},
 }
 OUTSIDE = {
     "core": {"gymnasium", "numpy", "PIL"},  # PIL only inside a function, see below
@@ -71,6 +72,7 @@ OUTSIDE = {
     },
     # the server only inside the function of its command, see below
     "cli": {"agent_envs_server", "gymnasium", "numpy", "typer", "rich"},
+    "__main__": set(),
 }
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 

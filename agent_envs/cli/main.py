@@ -9,7 +9,7 @@ import gymnasium
 import typer
 
 import agent_envs
-from agent_envs.cli import data, render, retriever, runs, serve, show, train
+from agent_envs.cli import data, doctor, render, retriever, runs, serve, show, train
 from agent_envs.core.errors import AgentEnvError
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ app.command("eval")(runs.evaluate)
 app.command("replay")(runs.replay)
 app.command("render")(render.render)
 app.command("bench")(runs.bench)
+app.command("doctor")(doctor.doctor)
 app.command("serve")(serve.serve)
 app.command("train", context_settings=train.SETTINGS, add_help_option=False)(train.train)
 app.add_typer(data.app, name="data")

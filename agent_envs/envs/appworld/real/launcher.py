@@ -6,6 +6,7 @@ input stays open as long as our process lives; at its end the server ends too.
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import sys
@@ -18,7 +19,7 @@ def main() -> None:
     """Serve until told to stop."""
     listener, news, root = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    import uvicorn
+    uvicorn: Any = importlib.import_module("uvicorn")  # that environment's own
 
     def run(app: Any, **options: Any) -> None:
         for name in ("host", "port", "fd", "uds", "workers", "reload"):
