@@ -224,3 +224,48 @@ def test_wrong_options_say_what_is_missing(monkeypatch):
         OpenAIChatPolicy("m", base_url="file:///etc/passwd")
     with pytest.raises(OptionError, match="concurrency"):
         OpenAIChatPolicy("m", base_url="http://x", concurrency=0)
+
+
+CANARY = "sk-canary-7f3a9b"
+
+
+def test_a_key_reaches_the_server_and_nothing_else(serve, tmp_path, monkeypatch, caplog, capfd):
+    """Some servers repeat the key in their errors, which reach trajectories, logs and the terminal."""
+    from agent_envs.cli import main
+
+    def reply(body, number):
+        if number % 3 == 1:
+            return say("go to shelf 1")
+        padding = "x" * (290 if number % 3 == 2 else 0)
+        return 401, {}, f"{padding} wrong key {CANARY}, ask for another".encode()
+
+    server = serve(reply)
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    caplog.set_level("DEBUG")
+    path = tmp_path / "out.jsonl"
+    words = "rollout ALFWorld -p openai:m --groups 2 --group-size 2 --max-steps 3 --out".split()
+    monkeypatch.setattr("sys.argv", ["agent-envs", *words, str(path)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code in (0, 1)
+    assert server.headers[0]["Authorization"] == f"Bearer {CANARY}"
+    said = capfd.readouterr()
+    written = "".join(file.read_text() for file in tmp_path.rglob("*") if file.is_file())
+    assert "HTTP 401" in written
+    for text in (written, said.out, said.err, caplog.text):
+        assert CANARY not in text
+        assert CANARY[:10] not in text
+
+
+@pytest.mark.parametrize("key", ["a key", "key\n", "schl\u00fcssel"])
+def test_a_key_that_fits_no_header_is_refused_unseen(key):
+    with pytest.raises(OptionError) as caught:
+        OpenAIChatPolicy("m", base_url="http://127.0.0.1:9", api_key=key)
+    assert key not in str(caught.value)
+
+
+def test_credentials_in_the_address_are_refused_unseen():
+    with pytest.raises(OptionError) as caught:
+        OpenAIChatPolicy("m", base_url="http://me:sesame@127.0.0.1:9")
+    assert "sesame" not in str(caught.value)

@@ -208,10 +208,15 @@ class AgentGroup:
             if closed is None and cut and self._on_length == "truncate":
                 closed = "the reply was cut at the token limit"
             if closed is None:
-                valid = reading.action is not None
-                actions[prompt.view.replica] = reading.action if valid else self._invalid_action  # type: ignore[assignment]
+                actions[prompt.view.replica] = self._executed(reading)
             parsed.append((reading, closed))
         return parsed, actions
+
+    def _executed(self, reading: ParsedAction) -> str:
+        """What the environment gets."""
+        if reading.action is not None:
+            return reading.action
+        return self._invalid_action.replace("{reason}", reading.reason)
 
     def _record(
         self,
@@ -231,7 +236,7 @@ class AgentGroup:
         return Step(
             prompt=prompt,
             completion=answer,
-            action=reading.action if reading.action is not None else self._invalid_action,
+            action=self._executed(reading),
             format_valid=reading.valid or closed is not None,
             action_valid=reading.valid and bool(info.get("is_action_valid", False)),
             group=view.group,

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -85,10 +86,18 @@ class OpenAIChatPolicy:
             raise OptionError(
                 f"base_url must be an http(s) address, got {url!r}: pass it or set OPENAI_BASE_URL"
             )
+        if "@" in urlsplit(url).netloc:
+            raise OptionError(
+                "base_url must hold no user name or password; a key goes into api_key"
+            )
         if concurrency < 1 or retries < 0:
             raise OptionError("concurrency must be at least 1 and retries at least 0")
         self._url = url.rstrip("/") + "/chat/completions"
-        key = api_key or os.environ.get("OPENAI_API_KEY")
+        self._key = key = api_key or os.environ.get("OPENAI_API_KEY") or ""
+        if key and not (key.isascii() and key.isprintable() and " " not in key):
+            raise OptionError(
+                "the API key holds characters that no header may hold (a line's end?)"
+            )
         self._headers = {"Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
@@ -139,7 +148,7 @@ class OpenAIChatPolicy:
             try:
                 return self._read(self._post(body))
             except urllib.error.HTTPError as error:
-                reason = f"HTTP {error.code}: {_excerpt(error)}"
+                reason = f"HTTP {error.code}: {self._excerpt(error)}"
                 if error.code not in _RETRIED:
                     return self._failed(reason)
                 delay = _retry_after(error.headers)
@@ -179,7 +188,19 @@ class OpenAIChatPolicy:
     def _failed(self, reason: str) -> Completion:
         with self._lock:
             self.usage.failures += 1
-        return Completion("", error=f"{self._url}: {reason}")
+        return Completion("", error=self._without_key(f"{self._url}: {reason}"))
+
+    def _excerpt(self, error: urllib.error.HTTPError) -> str:
+        """What the server says of an error; some repeat the key in it."""
+        try:
+            text = error.read(4096).decode("utf-8", "replace").strip()
+        except _NETWORK_ERRORS:
+            text = ""
+        return self._without_key(text)[:300] or str(error.reason)
+
+    def _without_key(self, text: str) -> str:
+        """Errors reach logs and trajectory files, which the key must not."""
+        return text.replace(self._key, "***") if self._key else text
 
 
 def _retry_after(headers: Any) -> float | None:
@@ -187,13 +208,6 @@ def _retry_after(headers: Any) -> float | None:
         return max(0.0, float(headers.get("Retry-After", "")))
     except ValueError:
         return None
-
-
-def _excerpt(error: urllib.error.HTTPError) -> str:
-    try:
-        return error.read(300).decode("utf-8", "replace").strip() or str(error.reason)
-    except _NETWORK_ERRORS:
-        return str(error.reason)
 
 
 def wire_message(message: Message) -> dict[str, Any]:
