@@ -1,0 +1,43 @@
+"""Executors of agents' code, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent_envs.core.errors import made, one_of
+from agent_envs.envs.appworld.execution.process import ProcessExecutor
+from agent_envs.envs.appworld.execution.protocol import (
+    Call,
+    Execution,
+    Executor,
+    ExecutorError,
+    Limits,
+    Session,
+)
+
+EXECUTORS: dict[str, Callable[..., Executor]] = {"process": ProcessExecutor}
+"""``process``: the default."""
+
+
+def executor_of(name: str, **options: Any) -> Executor:
+    """The executor called ``name``.
+
+    Raises:
+        OptionError: there is none of that name, or it does not take these options.
+        MissingExtra: it needs a package that is not installed.
+    """
+    one_of("executor", name, EXECUTORS)
+    return made(f"executor {name!r}", EXECUTORS[name], options)
+
+
+__all__ = [
+    "EXECUTORS",
+    "Call",
+    "Execution",
+    "Executor",
+    "ExecutorError",
+    "Limits",
+    "Session",
+    "executor_of",
+]
