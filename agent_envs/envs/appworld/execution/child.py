@@ -115,8 +115,7 @@ class Session:
             request = self._read()
             self._token, self._talking, self._late = request["token"], False, False
             text, failed = self._python.run(request["code"])
-            raw = text.encode("utf-8", "backslashreplace")
-            self._write({"output": raw.decode(), "failed": failed})
+            self._write({"output": text, "failed": failed})
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._talking:  # half a message would spoil the channel: the host answers soon

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 _gmtime, _strftime, _asctime = time.gmtime, time.strftime, time.asctime
 
@@ -82,17 +84,19 @@ def install_chance() -> None:
     stream = random.Random(0)
     plain = random.Random.seed
 
-    def seed(
-        self: random.Random, a: int | float | str | bytes | None = None, version: int = 2
-    ) -> None:
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
         plain(self, stream.getrandbits(64) if a is None else a, version)
 
     os.urandom = random._urandom = stream.randbytes  # type: ignore[attr-defined]
     random.Random.seed = seed  # type: ignore[method-assign]
+    import uuid  # after urandom is ours
+
+    # without libuuid's generator, which reads the machine's clock and address
+    vars(uuid).update(_generate_time_safe=None, _UuidCreate=None, _node=0x0100_0000_0001)
     _reseed.append(lambda value: plain(stream, value))
 
 
-_reseed: list = []
+_reseed: list[Callable[[int], None]] = []
 
 
 def seed_chance(value: int) -> None:

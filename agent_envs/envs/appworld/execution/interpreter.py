@@ -29,6 +29,7 @@ MODULES = frozenset(
 """What agents may import: the parts of the standard library that only compute."""
 
 SHOWN = "<python-input>"
+_PRINT = builtins.print
 _JSON_WIDTH = 100  # a list or dict whose JSON is longer is shown indented
 
 
@@ -139,7 +140,7 @@ def _print(*values: Any, **options: Any) -> None:
             text = json.dumps(values[0])
             long = len(text) >= _JSON_WIDTH
             values = (json.dumps(values[0], indent=1) if long else text,)
-    builtins.print(*values, **options)  # noqa: T201 - the agent's own print
+    _PRINT(*values, **options)  # the agent's own print
 
 
 def _no_input(*_: Any) -> str:
@@ -148,8 +149,8 @@ def _no_input(*_: Any) -> str:
 
 def _import(
     name: str,
-    globals: Mapping[str, Any] | None = None,
-    locals: Mapping[str, Any] | None = None,
+    globals: Mapping[str, Any] | None = None,  # noqa: A002 - the built-in's names
+    locals: Mapping[str, Any] | None = None,  # noqa: A002
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> Any:
@@ -170,7 +171,6 @@ class Interpreter:
         ask: sends an API call to the host and returns its answer.
         apps: names for ``dir(apis)`` and ``dir(apis.<app>)``.
         output: characters kept of what one execution prints.
-        redirect: ``sys.stdout`` and ``sys.stderr`` are replaced while code runs.
     """
 
     def __init__(self, ask: Ask, apps: Mapping[str, Sequence[str]], output: int) -> None:
@@ -178,11 +178,8 @@ class Interpreter:
         self._runs = 0
         self.running = False
         """An interruption now hits the agent's code and nothing of ours."""
-        self._namespace: dict[str, Any] = {
-            "__name__": "__main__",
-            "__builtins__": _builtins(),
-            "apis": Apis(ask, apps),
-        }
+        self._apis = Apis(ask, apps)
+        self._namespace: dict[str, Any] = {"__name__": "__main__", "__builtins__": _builtins()}
 
     def run(self, code: str) -> tuple[str, bool]:
         """Execute ``code``; returns what it printed or how it failed, and whether it failed."""
@@ -197,6 +194,7 @@ class Interpreter:
             self.running = False
         text = printed.text()
         if failure:
+            failure = failure[: self._output + 1]
             return (f"{text.rstrip()}\n{failure}" if text.strip() else failure), True
         return text.removesuffix("\n") or "Execution successful.", False
 
@@ -210,6 +208,7 @@ class Interpreter:
         except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
             return _syntax_failure(error, code)
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+        self._namespace["apis"] = self._apis  # whatever an earlier execution made of the name
         try:
             self.running = True
             self._execute(compiled)

@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ GRACE = 1.0
 
 _START = 30.0  # seconds for the fork server to come up, and for any of its answers
 _PARENTS = ("agent_envs", "agent_envs.envs", "agent_envs.envs.appworld")
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _HERE = "agent_envs.envs.appworld.execution"
 # packages without their __init__: the fork server must hold nothing but what agents' code needs
 _BOOT = f"""
@@ -91,6 +92,8 @@ class ForkServer:
         with theirs:
             self._process = self._popen(theirs.fileno(), machine, group_mb)
         self.pid = self._process.pid
+        # also where nobody closes the executor
+        self._end = weakref.finalize(self, _end, self.control, self._process)
         try:
             missing = self._answer()["missing"]
         except (OSError, FrameError, KeyError) as error:
@@ -114,7 +117,7 @@ class ForkServer:
         flags = ["-s", "-S", "-P", "-B", "-c", _BOOT]
         values = [Path(__file__).parent, descriptor, os.getpid(), machine, group_mb]
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603 - our own interpreter
             [sys.executable, *flags, *map(str, values)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -126,14 +129,24 @@ class ForkServer:
 
     def start(self, memory_mb: int) -> tuple[int, socket.socket]:
         """Fork a session; its number and the channel to it."""
-        with self._lock:
+        with self._exchange():
             self.control.sendall(pack({"do": "start", "memory_mb": memory_mb}))
-            data, descriptors, _, _ = socket.recv_fds(self.control, 1 << 12, 1)
+            data, descriptors, _, _ = socket.recv_fds(self.control, 1 << 12, 1, _CLOSE_ON_EXEC)
             self._lines.feed(data)
             answer = self._answer()
-            if not descriptors:
-                raise ExecutorError(f"no further session could be started: {answer.get('error')}")
-            return answer["number"], socket.socket(fileno=descriptors[0])
+        if not descriptors:
+            raise ExecutorError(f"no further session could be started: {answer.get('error')}")
+        return answer["number"], socket.socket(fileno=descriptors[0])
+
+    @contextlib.contextmanager
+    def _exchange(self) -> Iterator[None]:
+        """One request and its answer; the connection is closed where they may not belong together."""
+        with self._lock:
+            try:
+                yield
+            except BaseException:  # Ctrl-C too: the next answer would be another request's
+                self.control.close()
+                raise
 
     def interrupt(self, number: int) -> None:
         """SIGINT to a session; pending there when this returns."""
@@ -148,7 +161,7 @@ class ForkServer:
         return {int(number): pid for number, pid in self._request({"do": "pids"}).items()}
 
     def _request(self, request: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
+        with self._exchange():
             self.control.sendall(pack(request))
             return self._answer()
 
@@ -162,17 +175,21 @@ class ForkServer:
 
     def close(self) -> None:
         """End it and its sessions."""
-        self.control.close()
-        try:
-            self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._end()
 
     def disown(self) -> None:
         """In a process forked from the host: let go without ending it."""
         self.control.close()
         self._process.returncode = 0
+
+
+def _end(control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    control.close()
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class ProcessExecutor:
@@ -224,6 +241,9 @@ class ProcessExecutor:
                 server.close()
 
     def close(self) -> None:
+        """End all sessions, each once its execution is over, and the fork server."""
+        for session in list(self._sessions):
+            session.close()
         with self._lock:
             server, self._server = self._server, None
             if server is not None:
@@ -280,10 +300,10 @@ class _Broken(Exception):
 class _Channel:
     """The connection to one session's process, with the deadline of the execution that runs."""
 
-    def __init__(self, server: ForkServer, memory_mb: int) -> None:
+    def __init__(self, server: ForkServer, limits: Limits) -> None:
         self.server = server
-        self.number, self.socket = server.start(memory_mb)
-        self._lines = Lines(MAX_FRAME)
+        self.number, self.socket = server.start(limits.memory_mb)
+        self._lines = Lines(max(MAX_FRAME, 24 * limits.output))  # twice the bytes, escaped as JSON
         self._deadline = 0.0
         self.interrupted = False
 
@@ -398,11 +418,11 @@ class ProcessSession:
     def _open(self) -> _Channel:
         server = self._executor.server()
         try:
-            return _Channel(server, self._start.limits.memory_mb)
+            return _Channel(server, self._start.limits)
         except (OSError, FrameError):  # it died since; a second one must work
             self._executor.failed(server)
         try:
-            return _Channel(self._executor.server(), self._start.limits.memory_mb)
+            return _Channel(self._executor.server(), self._start.limits)
         except (OSError, FrameError) as error:
             raise ExecutorError(f"the fork server died twice: {error}") from error
 
