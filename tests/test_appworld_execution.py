@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_envs.core.errors import OptionError
+from agent_envs.core.errors import MissingExtra, OptionError
 from agent_envs.envs.appworld.errors import ApiError
 from agent_envs.envs.appworld.execution import (
     EXECUTORS,
@@ -197,7 +197,7 @@ def test_calls_run_in_the_callers_thread_and_are_counted(session):
 
     def call(app, api, arguments):
         threads.append(threading.current_thread())
-        return None
+        return {}
 
     got = session.run("for _ in range(3):\n    apis.phone.login()", call)
     assert threads == [threading.current_thread()] * 3
@@ -344,7 +344,7 @@ REFUSED = [
     ("os.open('/dev/null', 0)", "PermissionError"),
     ("os.listdir('/proc')", "PermissionError"),
     ("open('/proc/self/environ')", "PermissionError"),
-    ("open(f'/proc/{os.getppid()}/mem', 'rb')", "PermissionError"),
+    ("open('/proc/1/mem', 'rb')", "PermissionError"),
     ("os.stat('/')", "PermissionError"),
     ("os.mkdir('/tmp/agent')", "PermissionError"),
     ("os.rename('/tmp', '/tmp2')", "PermissionError"),
@@ -705,7 +705,7 @@ def test_a_session_used_by_many_threads_runs_one_after_the_other(session):
 @linux
 def test_nothing_is_left_open():
     def counted() -> int:
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     before = counted()
     executor = executor_of("process")
@@ -859,7 +859,9 @@ def test_wrong_limits_are_refused(wrong):
 
 
 def test_executors_by_name():
-    with pytest.raises(OptionError, match="unknown executor 'docker'; valid: process"):
+    with pytest.raises(
+        OptionError, match="unknown executor 'docker'; valid: process, monty, inprocess"
+    ):
         executor_of("docker")
     with pytest.raises(OptionError, match="group_gb"):
         executor_of("process", group_gb=2)
@@ -895,3 +897,189 @@ def test_frames_have_a_limit():
     lines.feed(b"x" * 11)
     with pytest.raises(FrameError, match="longer than 10 bytes"):
         lines.next()
+
+
+# --- the other executors
+
+
+def test_inprocess_needs_its_flag():
+    with pytest.raises(OptionError, match="pass unsafe=True, else use 'process'"):
+        executor_of("inprocess")
+    with pytest.raises(OptionError, match="unsafe=True"):
+        executor_of("inprocess", unsafe=1)
+
+
+def test_monty_says_how_to_install_it(monkeypatch):
+    name = "agent_envs.envs.appworld.execution.monty"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'agent-envs\[appworld-monty\]'"):
+        executor_of("monty")
+
+
+@pytest.fixture(scope="module", params=["process", "monty", "inprocess"])
+def every(request):
+    if request.param == "monty":
+        pytest.importorskip("pydantic_monty", reason="needs the extra appworld-monty")
+    made = executor_of(request.param, **({"unsafe": True} if request.param == "inprocess" else {}))
+    yield made
+    made.close()
+
+
+COMMON = [
+    ("x = 2", "Execution successful."),
+    ("print(x); print('a', 'b', sep='-')", "2\na-b"),
+    ("print([1, None])", "[1, null]"),
+    ("print({'k': 'v' * 100})", json.dumps({"k": "v" * 100}, indent=1)),
+    ("print([{1}])", "[{1}]"),
+    ("", "No code available to execute."),
+    ("print(apis.phone.login(username='a'))", '{"app": "phone", "api": "login", "username": "a"}'),
+    ("print(apis.other.thing(a=[1, {'b': None}])['a'])", '[1, {"b": null}]'),
+    ("p = apis.phone", "Execution successful."),
+    ("print(p.login(b=1)['b'])", "1"),
+    (
+        "y = 3\napis.notes.fail(id=3)",
+        'Execution failed. Traceback:\n  File "<python-input>", line 2, in <module>\n'
+        "    apis.notes.fail(id=3)\nException: Response status code is 409:\n"
+        '{"message":"The thing with id 3 does not exist."}',
+    ),
+    ("print(y)", "3"),
+    ("try:\n    apis.notes.fail()\nexcept Exception as error:\n    print('caught', error)", "caught Response status code is 409:\n{\"message\":\"The thing with id 3 does not exist.\"}"),
+    ("def f():\n    return 1 / 0", "Execution successful."),
+    (
+        "\nf()",
+        'Execution failed. Traceback:\n  File "<python-input>", line 2, in <module>\n    f()\n'
+        '  File "<python-input>", line 2, in f\n    return 1 / 0\nZeroDivisionError: division by zero',
+    ),
+    ("print('before')\nraise ValueError('x')", 'before\nExecution failed. Traceback:\n  File "<python-input>", line 2, in <module>\n    raise ValueError(\'x\')\nValueError: x'),
+    ("import json, re, datetime, math, random, collections, itertools\nprint(json.loads('[1]'))", "[1]"),
+]  # fmt: skip
+
+
+def test_all_executors_show_the_same(every):
+    session = namespace(every)
+    for code, output in COMMON:
+        got = session.run(code, answer)
+        assert got.output == output, code
+        assert not got.lost
+    session.close()
+
+
+def test_all_executors_bound_calls_output_and_code(every):
+    session = namespace(every, calls=5, output=100)
+    got = session.run("while True:\n    apis.phone.login()", answer)
+    assert got.output.startswith("Number of requests exceeded the limit of 5.")
+    assert (got.failed, got.calls) == (True, 5)
+    cut = session.run("print('é' * 1000)", answer).output
+    assert cut == "é" * 50 + "\n[The output was cut here: only its first 100 bytes are kept.]"
+    assert session.run("#" * 1_000_001, answer).failed
+    refused = session.run("apis.phone.login('a')", answer)
+    assert (refused.calls, refused.failed) == (0, True)
+    assert session.run("apis.phone.login(a={1})", answer).calls == 0
+    session.close()
+
+
+def test_all_executors_hand_on_the_hosts_errors(every):
+    session = namespace(every)
+
+    def broken(app, api, arguments):
+        raise RuntimeError("a bug of the world")
+
+    with pytest.raises(RuntimeError, match="a bug of the world"):
+        session.run("apis.phone.login()", broken)
+    assert session.run("print(1)", answer).output == "1"
+    session.close()
+
+
+def test_answers_are_copies(every):
+    rows = {"list": [1]}
+    session = namespace(every)
+    session.run("a = apis.notes.show()\na['list'].append(2)", lambda *_: rows)
+    assert rows == {"list": [1]}
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def monty():
+    pytest.importorskip("pydantic_monty", reason="needs the extra appworld-monty")
+    made = executor_of("monty", workers=2)
+    yield made
+    made.close()
+
+
+def test_monty_snapshots_travel(monty):
+    session = namespace(monty)
+    assert session.snapshot() == b""
+    session.run("x = [1]\nphone = apis.phone\ndef f():\n    return len(x)", answer)
+    kept = session.snapshot()
+    session.run("x.append(2)", answer)
+    other = executor_of("monty", workers=1)
+    twin = namespace(other)
+    twin.restore(kept)
+    assert twin.run("print(f(), phone.login(a=1)['a'])", answer).output == "1 1"
+    assert session.run("print(f())", answer).output == "2"
+    other.close()
+
+
+def test_monty_serves_more_sessions_than_workers(monty):
+    sessions = [namespace(monty) for _ in range(20)]
+    for number, session in enumerate(sessions):
+        session.run(f"n = {number}", answer)
+    assert [s.run("print(n)", answer).output for s in sessions] == [str(n) for n in range(20)]
+
+
+def test_monty_after_a_time_limit_has_the_variables_of_before(monty):
+    session = namespace(monty, seconds=0.3)
+    session.run("x = 1", answer)
+    got = session.run("x = 2\nwhile True:\n    pass", answer)
+    assert (
+        got.output
+        == "Execution timed out after 0.3 seconds.\nVariables are as they were before this code."
+    )
+    assert (got.failed, got.lost) == (True, False)
+    assert session.run("print(x)", answer).output == "1"
+
+
+@pytest.mark.parametrize("code", [
+    "open('/etc/passwd')", "import os\nos.listdir('/')", "import socket", "import subprocess", "import ctypes",
+    "().__class__.__base__.__subclasses__()", "__import__('os')", "eval('1')", "input('x')",
+    "x = 'a' * (400 << 20)", "l = [0]\nwhile True:\n    l = l + l", "def f(n): return f(n + 1)\nf(0)",
+    "f(", "x\x00", "\ud800", "(" * 5000, "-" * 50_000 + "1", "apis.__class__", "apis._App", "p = apis.phone.login",
+])  # fmt: skip
+def test_monty_ends_attacks_in_an_observation(monty, code):
+    session, other = namespace(monty, seconds=2), namespace(monty)
+    session.run("mine = 1", answer)
+    other.run("kept = 41", answer)
+    got = session.run(code, answer)
+    assert got.failed
+    assert got.output.startswith(
+        ("Execution failed.", "Syntax error in line:", "Execution timed out")
+    )
+    assert other.run("print(kept + 1)", answer).output == "42"
+    assert session.run("print(mine)", answer).output == "1"
+
+
+def test_monty_clock_and_chance(monty):
+    code = "import datetime, random\nprint(datetime.datetime.now(), random.random())"
+    outputs = {namespace(monty).run(code, answer).output for _ in range(3)}
+    assert len(outputs) == 1
+    assert outputs.pop().startswith("2023-05-18 12:00:00 ")
+
+
+@linux
+def test_monty_in_a_forked_process_has_workers_of_its_own(monty):
+    session = namespace(monty)
+    session.run("x = 1", answer)
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+
+    def work() -> None:
+        there.send(session.run("x += 1\nprint(x)", answer).output)
+        os._exit(0)
+
+    worker = context.Process(target=work)
+    worker.start()
+    assert here.poll(30)
+    assert here.recv() == "2"
+    worker.join(30)
+    assert session.run("print(x)", answer).output == "1"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agent_envs.core.errors import made, one_of
+from agent_envs.core.errors import MissingExtra, made, one_of
+from agent_envs.envs.appworld.execution.inprocess import InProcessExecutor
 from agent_envs.envs.appworld.execution.process import ProcessExecutor
 from agent_envs.envs.appworld.execution.protocol import (
     Call,
@@ -16,8 +17,21 @@ from agent_envs.envs.appworld.execution.protocol import (
     Session,
 )
 
-EXECUTORS: dict[str, Callable[..., Executor]] = {"process": ProcessExecutor}
-"""``process``: the default."""
+
+def _monty(**options: Any) -> Executor:
+    try:
+        from agent_envs.envs.appworld.execution.monty import MontyExecutor
+    except ModuleNotFoundError as error:
+        raise MissingExtra("the monty executor", "appworld-monty") from error
+    return MontyExecutor(**options)
+
+
+EXECUTORS: dict[str, Callable[..., Executor]] = {
+    "process": ProcessExecutor,
+    "monty": _monty,
+    "inprocess": InProcessExecutor,
+}
+"""``process``: the default; ``monty``: portable snapshots; ``inprocess``: debugging."""
 
 
 def executor_of(name: str, **options: Any) -> Executor:
