@@ -1042,9 +1042,9 @@ def test_monty_after_a_time_limit_has_the_variables_of_before(monty):
 
 @pytest.mark.parametrize("code", [
     "open('/etc/passwd')", "import os\nos.listdir('/')", "import socket", "import subprocess", "import ctypes",
-    "().__class__.__base__.__subclasses__()", "__import__('os')", "eval('1')", "input('x')",
+    "().__class__.__base__.__subclasses__()", "__import__('os')", "input('x')",
     "x = 'a' * (400 << 20)", "l = [0]\nwhile True:\n    l = l + l", "def f(n): return f(n + 1)\nf(0)",
-    "f(", "x\x00", "\ud800", "(" * 5000, "-" * 50_000 + "1", "apis.__class__", "apis._App", "p = apis.phone.login",
+    "f(", "x\x00", "\ud800", "(" * 5000, "-" * 50_000 + "1", "apis._App", "p = apis.phone.login",
 ])  # fmt: skip
 def test_monty_ends_attacks_in_an_observation(monty, code):
     session, other = namespace(monty, seconds=2), namespace(monty)
@@ -1067,19 +1067,22 @@ def test_monty_clock_and_chance(monty):
 
 
 @linux
-def test_monty_in_a_forked_process_has_workers_of_its_own(monty):
-    session = namespace(monty)
-    session.run("x = 1", answer)
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe()
-
-    def work() -> None:
-        there.send(session.run("x += 1\nprint(x)", answer).output)
-        os._exit(0)
-
-    worker = context.Process(target=work)
-    worker.start()
-    assert here.poll(30)
-    assert here.recv() == "2"
-    worker.join(30)
-    assert session.run("print(x)", answer).output == "1"
+@pytest.mark.parametrize("used", [True, False])
+def test_monty_in_a_forked_process(run_python, used):
+    """Its runtime does not survive a fork: a defined error then, not a hang; unused, it starts there."""
+    pytest.importorskip("pydantic_monty", reason="needs the extra appworld-monty")
+    code = (
+        "import os\n"
+        "from agent_envs.envs.appworld.execution import executor_of, ExecutorError, Limits\n"
+        f"e = executor_of('monty'); s = e.session(now={NOW!r}, seed=0, apps={{}}, limits=Limits())\n"
+        f"{used} and s.run('x = 1', None)\n"
+        "pid = os.fork()\n"
+        "if not pid:\n"
+        "    try: print(s.run('print(6 * 7)', None).output)\n"
+        "    except ExecutorError as error: print(error)\n"
+        "    e.close()\n"
+        "else:\n    os.waitpid(pid, 0)\n    print(s.run('print(1)', None).output)\n    e.close()"
+    )
+    theirs, ours = run_python(code, timeout=60).stdout.splitlines()
+    assert theirs.startswith("monty was used before this process was forked" if used else "42")
+    assert ours == "1"

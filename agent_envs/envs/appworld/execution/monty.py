@@ -64,6 +64,9 @@ def input(*_):
     raise Exception("input(..) is not allowed: nobody answers here. Put the value into the code.")
 """
 
+_STARTED: set[int] = set()
+"""The process whose runtime runs; a forked one finds its parent here, and has none."""
+
 
 class _Host:
     """What stands behind ``apis`` and its apps; never looked at."""
@@ -125,7 +128,6 @@ class MontyExecutor:
         self._workers = positive("workers", os.cpu_count() or 1 if workers is None else workers)
         self._lock = threading.Lock()
         self._pool: pydantic_monty.Monty | None = None
-        self._pid = 0
 
     def session(
         self, *, now: str, seed: int, apps: Mapping[str, Sequence[str]], limits: Limits
@@ -151,7 +153,7 @@ class MontyExecutor:
         """A worker for one execution.
 
         Raises:
-            ExecutorError: all workers are busy for two minutes, or none can be started.
+            ExecutorError: all workers are busy for two minutes, or none can be started here.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -162,21 +164,25 @@ class MontyExecutor:
 
     def _started(self) -> pydantic_monty.Monty:
         with self._lock:
-            if self._pid != os.getpid():  # a forked process has workers of its own
-                self._pool = None
+            if _STARTED and os.getpid() not in _STARTED:
+                raise ExecutorError(
+                    "monty was used before this process was forked, which its runtime does not "
+                    "survive: start workers by 'spawn', or use the executor 'process'"
+                )
             if self._pool is None:
+                _STARTED.add(os.getpid())
                 pool = pydantic_monty.Monty(
                     max_processes=self._workers, checkout_timeout=_WAIT, min_processes=0
                 )
-                self._pool, self._pid = pool.__enter__(), os.getpid()
+                self._pool = pool.__enter__()
             return self._pool
 
     def close(self) -> None:
         """End the workers; namespaces are bytes and stay."""
         with self._lock:
-            if self._pool is not None and self._pid == os.getpid():
+            if self._pool is not None and os.getpid() in _STARTED:
                 self._pool.__exit__(None, None, None)
-            self._pool = None
+                self._pool = None
 
 
 class MontySession:
