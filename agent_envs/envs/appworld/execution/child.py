@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import random
 import resource
@@ -173,6 +174,7 @@ def main(channel: int, memory_mb: int, machine: str, parent: int) -> NoReturn:
         warnings.simplefilter("ignore")
         confine(memory_mb, machine, parent)
         random.seed(0)
+        gc.enable()
         Session().serve()
         code = 0
     os._exit(code)

@@ -27,10 +27,13 @@ from agent_envs.envs.appworld.execution.interpreter import MODULES
 TICK = 0.1
 """Seconds between two looks at the memory and at the host."""
 
+SOON = 0.02
+"""The same where more than half of the memory is used."""
+
 _monotonic = time.monotonic  # the real one, before our clock takes its place
 _MIB = 1 << 20
 _PAGE = resource.getpagesize()
-_IDLE = 3 * _MIB  # what an idle session has of its own, with room
+_IDLE = 3 * _MIB  # what a session has of its own in pages that it took from the server
 # a killed process's memory takes a moment to come back, and a bomb grows between two looks
 _SHARE = 0.75
 # parts of the standard library that others import only when called
@@ -67,15 +70,6 @@ class Process:
         except (OSError, IndexError):  # it just ended
             return 0
 
-    def proportional(self) -> int:
-        """Bytes in memory, shared ones divided among those who share them."""
-        try:
-            lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            return self.resident()
-        sizes = [line.split()[1] for line in lines if line.startswith("Pss:")]
-        return int(sizes[0]) * 1024 if sizes else 0
-
 
 class Server:
     """Serves one host.
@@ -101,12 +95,12 @@ class Server:
         waiting.register(self._host, select.POLLIN)
         due = 0.0
         while os.getppid() == self._parent:
-            if waiting.poll(TICK * 1000) and not self._receive():
+            left = max(0.0, due - _monotonic())
+            if waiting.poll(left * 1000 + 1) and not self._receive():
                 return
             if (now := _monotonic()) >= due:
                 self._reap()
-                self._watch()
-                due = now + TICK
+                due = now + self._watch()
 
     def _receive(self) -> bool:
         data = self._host.recv(1 << 16)
@@ -175,25 +169,27 @@ class Server:
                 process.pid = 0
                 self._forget(process)
 
-    def _watch(self) -> None:
-        """Kill the largest until all together fit the budget."""
-        living = [process for process in self._processes.values() if process.pid]
-        # cheap first: a session cannot have grown by more than what it has beyond the server's size
-        grown = sum(max(0, process.resident() - self._base) for process in living)
-        if self._base + grown + len(living) * _IDLE <= self._budget:
-            return
-        sizes = sorted(((process.proportional(), process) for process in living), key=_by_size)
-        total = sum(size for size, _ in sizes)
-        while sizes and total > self._budget:
-            size, process = sizes.pop()
+    def _watch(self) -> float:
+        """Kill the largest until all together fit the budget; seconds until the next look.
+
+        The sum is an upper estimate of the proportional set size, which takes too long to ask for when
+        memory grows fast: what each has beyond the server's size, and once the server itself.
+        """
+        sizes = {
+            number: max(0, process.resident() - self._base) + _IDLE
+            for number, process in self._processes.items()
+            if process.pid and not process.why
+        }
+        total = self._base + sum(sizes.values())
+        soon = total > self._budget / 2
+        for number in sorted(sizes, key=lambda number: (sizes[number], number), reverse=True):
+            if total <= self._budget:
+                break
+            process = self._processes[number]
             process.why = "memory"
-            self._kill(process)
-            self._forget(process)
-            total -= size
-
-
-def _by_size(item: tuple[int, Process]) -> tuple[int, int]:
-    return item[0], item[1].pid
+            _signal(process.pid, signal.SIGKILL)  # reaped later: its memory takes a moment to go
+            total -= sizes[number]
+        return SOON if soon else TICK
 
 
 def _signal(pid: int, number: int) -> None:
@@ -236,6 +232,7 @@ def _missing(machine: str) -> dict[str, str]:
 
 def main(descriptor: int, parent: int, machine: str, group_mb: int) -> None:
     """Set up this interpreter, tell the host, serve."""
+    gc.disable()  # no collection may leave holes that sessions would fill, each its own copy
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
         # children look for libc's functions when no file can be opened any more
@@ -249,7 +246,6 @@ def main(descriptor: int, parent: int, machine: str, group_mb: int) -> None:
         for standard in range(3):
             os.dup2(null, standard)
         os.close(null)
-        gc.collect()
         gc.freeze()
         with contextlib.suppress(OSError):
             Server(host, parent, machine, group_mb).serve()
