@@ -143,7 +143,7 @@ def main(
         try:
             figures[name] = measure(name, sessions, steps)
         except MissingExtra as error:
-            console.print(f"{name}: left out. {error}")
+            console.print(f"{name}: left out. {error}", markup=False)
     if as_json:
         print(json.dumps({"machine": machine(), "sessions": sessions, "figures": figures}))
         return
