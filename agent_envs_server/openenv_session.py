@@ -96,7 +96,9 @@ class OpenEnvSession:
     def close(self) -> None:
         if self._agent is not None:
             self._agent.close()
-            self._agent = self._prompt = None  # an episode's records go now, not when the collector comes
+            self._agent = self._prompt = (
+                None  # an episode's records go now, not when the collector comes
+            )
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -184,7 +186,7 @@ class OpenEnvSession:
             if given.setdefault("task_index", index) != index:
                 raise Refusal("VALIDATION_ERROR", "index and task_index are two names of one thing")
         if not self._settings.allow_paths:
-            check_paths(given)
+            check_paths(self._env_id, given)
         kind = env_class(self._env_id)
         starts = ("task_index", *kind.start_options)
         options = tuple(n for n in kind.option_names() if n not in (*starts, *_WINDOWS))

@@ -110,7 +110,7 @@ class Session:
                 f"num_envs must be from 1 to {self._limits.replicas}, got {num_envs}",
             )
         options = field(message, "options", dict)
-        self._check_paths(options)
+        self._check_paths(env_id, options)
         definition = Definition(gymnasium.spec(env_id), _names(options, "options"))
         probe = make_env(definition)
         profile = probe.profile
@@ -129,7 +129,7 @@ class Session:
             if not isinstance(start, dict):
                 raise Refusal("VALIDATION_ERROR", "starts must be maps of indices, seed, options")
             options = _names(field(start, "options", dict), "options")
-            self._check_paths(options)
+            self._check_paths(self._env_id, options)
             seed = start.get("seed")
             request = ResetRequest(None if seed is None else _checked(check_seed, seed), options)
             requests.update(dict.fromkeys(self._indices(start), request))
@@ -241,9 +241,9 @@ class Session:
             state = "is over" if env is not None and env.started else "has not started"
             raise Refusal("RESET_NEEDED", f"replica {index} {state}: group_reset it first", index)
 
-    def _check_paths(self, options: Mapping[Any, Any]) -> None:
+    def _check_paths(self, env_id: str, options: Mapping[Any, Any]) -> None:
         if not self._settings.allow_paths:
-            check_paths(options)
+            check_paths(env_id, options)
 
 
 def _names(options: Mapping[Any, Any], what: str) -> dict[str, Any]:

@@ -320,13 +320,17 @@ class CodeParser(_Parser):
         self._name, self._tag = tag, _tag(tag)
 
     def _candidates(self, text: str) -> tuple[list[str], str]:
-        tags = list(self._tag.finditer(text))
-        opening = next((m for m in tags if not m[1]), None)
-        if opening is not None:
-            ends = [m for m in tags if m[1] and m.start() >= opening.end()]
-            code = text[opening.end() : ends[0].start() if ends else len(text)]
-            return self._inside_fence(code), ""
-        return self._fenced(text), ""
+        found: list[str] = []
+        start: int | None = None
+        for mark in self._tag.finditer(text):
+            if start is None and not mark[1]:
+                start = mark.end()
+            elif start is not None and mark[1]:
+                found += self._inside_fence(text[start : mark.start()])
+                start = None
+        if start is not None:  # never closed: it runs to the end
+            found += self._inside_fence(text[start:])
+        return found or self._fenced(text), ""
 
     def _inside_fence(self, code: str) -> list[str]:
         return self._fenced(code) if self._fence.match(code.lstrip("\n")) else [code]

@@ -65,10 +65,12 @@ class AgentEnv(gymnasium.Env[Obs, str]):
         render_mode: None or "ansi" (the last observation as text).
 
     ``reset(options=...)`` understands ``task_index`` and what ``start_options`` names.
+    ``local_options`` are those that no client of an env server may set: they name programs or lift bounds.
     """
 
     profile: ClassVar[Profile] = DEFAULT_PROFILE
     start_options: ClassVar[tuple[str, ...]] = ()
+    local_options: ClassVar[tuple[str, ...]] = ()
     state_version: ClassVar[int] = 1
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's interface)
 

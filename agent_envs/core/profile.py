@@ -52,7 +52,7 @@ class Profile:
 
     Args:
         invalid_action: what reaches the environment when a completion holds no valid action;
-            a counted turn that changes nothing.
+            a counted turn that changes nothing. ``{reason}`` in it says what was wrong.
         hidden_actions: admissible actions that prompts and random policies leave out.
         portable_state: ``get_state`` works.
         has_expert: ``expert_action`` returns actions.
