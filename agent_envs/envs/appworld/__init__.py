@@ -1,0 +1,1 @@
+"""AppWorld: an offline world of everyday apps for agents that write code."""
