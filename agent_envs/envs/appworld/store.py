@@ -118,7 +118,7 @@ class Overlay:
 
     def insert(self, table: str, **values: Any) -> Row:
         """A new row with the next id (ids are never used twice)."""
-        number = self._next.get(table) or next(reversed(self._base(table).keys()), 0) + 1
+        number = self._next.get(table) or max(self._base(table), default=0) + 1
         self._next[table] = number + 1
         row = {"id": number, **values}
         self._changed.setdefault(table, {})[number] = row

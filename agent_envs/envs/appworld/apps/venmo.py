@@ -387,7 +387,10 @@ def add_transaction_comment(
     return {"message": "Comment added.", "comment_id": row["id"]}
 
 
-@VENMO.api("GET", "/payment_requests", returns=[REQUEST], search=("note", "requester_name", "payer_name"), sort=OWN)  # fmt: skip
+@VENMO.api(
+    "GET", "/payment_requests", returns=[REQUEST],
+    search=("note", "requester_name", "payer_name"), sort=OWN,
+)  # fmt: skip
 def show_payment_requests(
     ctx: Context,
     *,
@@ -426,7 +429,8 @@ def create_payment_request(
 
 def _open_request(ctx: Context, number: int, side: str) -> Row:
     row = ctx.find("payment_requests", number)
-    told = f"The payment request with id {number} is not yours to {'answer' if side == 'payer_id' else 'delete'}."
+    verb = "answer" if side == "payer_id" else "delete"
+    told = f"The payment request with id {number} is not yours to {verb}."
     check(row[side] == ctx.person, told, 401)
     check(row["status"] == "pending", f"The payment request is already {row['status']}.")
     return row
