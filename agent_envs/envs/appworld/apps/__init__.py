@@ -5,7 +5,19 @@ from agent_envs.envs.appworld.apps.file_system import FILE_SYSTEM
 from agent_envs.envs.appworld.apps.phone import PHONE_APP
 from agent_envs.envs.appworld.apps.simple_note import SIMPLE_NOTE
 from agent_envs.envs.appworld.apps.splitwise import SPLITWISE
+from agent_envs.envs.appworld.apps.spotify import SPOTIFY
 from agent_envs.envs.appworld.apps.supervisor import SUPERVISOR
+from agent_envs.envs.appworld.apps.todoist import TODOIST
 from agent_envs.envs.appworld.apps.venmo import VENMO
 
-APPS = (API_DOCS, SUPERVISOR, PHONE_APP, FILE_SYSTEM, VENMO, SPLITWISE, SIMPLE_NOTE)
+APPS = (
+    API_DOCS,
+    SUPERVISOR,
+    PHONE_APP,
+    FILE_SYSTEM,
+    SPOTIFY,
+    VENMO,
+    SPLITWISE,
+    TODOIST,
+    SIMPLE_NOTE,
+)

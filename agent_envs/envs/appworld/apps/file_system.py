@@ -51,11 +51,13 @@ def seed(b: Builder) -> None:
         ]  # fmt: skip
         files += [
             (f"downloads/{rng.choice(('manual', 'ticket', 'invoice', 'song'))}_{i}."
-             f"{rng.choice(('pdf', 'txt', 'zip', 'mp3'))}", f"item {rng.randrange(10**6)}", b.ago(rng, 1, 360))
+             f"{rng.choice(('pdf', 'txt', 'zip', 'mp3'))}", f"item {rng.randrange(10**6)}",
+             b.ago(rng, 1, 360))
             for i in range(5)
         ]  # fmt: skip
         files += [
-            (f"work/{name}.md", f"# {name.capitalize()}\n- {rng.choice(('open', 'done'))}\n", b.ago(rng, 1, 200))
+            (f"work/{name}.md", f"# {name.capitalize()}\n- {rng.choice(('open', 'done'))}\n",
+             b.ago(rng, 1, 200))
             for name in ("minutes", "plan", "budget")
         ]  # fmt: skip
         for path, content, when in {path: (path, *rest) for path, *rest in files}.values():
@@ -251,7 +253,7 @@ def delete_file(ctx: Context, *, path: Path) -> Answer:
 
 @FILE_SYSTEM.api("POST", "/file/copy")
 def copy_file(ctx: Context, *, path: Path, to_path: Path, overwrite: bool = False) -> Answer:
-    """Copy a file.
+    """Copy a file to another path.
 
     path: the file
     to_path: the copy's path
