@@ -71,6 +71,10 @@ class Builder:
         later = datetime.fromisoformat(when) + timedelta(minutes=minutes)
         return min(later, self.now - timedelta(minutes=1)).isoformat(timespec="seconds")
 
+    def day(self, rng: random.Random, low: int, high: int) -> str:
+        """A date from ``low`` to ``high`` days after today (below 0: before it)."""
+        return (self.now + timedelta(days=rng.randint(low, high))).date().isoformat()
+
     @property
     def people(self) -> list[Row]:
         return list(self.tables["people.people"].values())

@@ -69,7 +69,7 @@ def seed(b: Builder) -> None:
                 task = b.add(
                     "todoist.tasks", owner_id=me, project_id=project["id"], title=title,
                     description="", priority=rng.randint(1, 4), done=done,
-                    due_date=b.after(b.ago(rng, 0, 30), 0)[:10] if rng.random() < 0.5 else None,
+                    due_date=b.day(rng, -15, 25) if rng.random() < 0.5 else None,
                     labels=rng.sample(("errand", "phone", "computer", "quick"), rng.randint(0, 2)),
                     created_at=made, done_at=b.after(made, 2000) if done else None,
                 )  # fmt: skip
