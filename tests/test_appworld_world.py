@@ -463,3 +463,61 @@ def test_phone_messages(agent):
     assert agent.overlay.get("phone.text_messages", sent["text_message_id"]) is not None
     others = next(r for r in agent.overlay.rows("phone.alarms") if r["owner_id"] != agent.person)
     assert agent.refused("phone", "delete_alarm", alarm_id=others["id"]).status == 401
+
+
+def test_an_attachment_goes_from_mail_to_file_and_back(agent):
+    number = next(
+        row["id"]
+        for row in agent.overlay.where("gmail.emails", owner_id=agent.person)
+        if row["attachments"]
+    )
+    name = agent.call("gmail", "show_email", email_id=number)["attachment_names"][0]
+    arguments = {"email_id": number, "attachment_name": name, "path": "~/downloads/x.txt"}
+    assert agent.call("gmail", "save_attachment", **arguments)
+    assert agent.refused("gmail", "save_attachment", **arguments).status == 422
+    friend = agent.call("phone", "search_contacts")[0]["email"]
+    agent.call(
+        "gmail", "send_email", recipients=[friend], attachment_paths=["~/downloads/x.txt"],
+        file_system_access_token=agent.token("file_system"),
+    )  # fmt: skip
+    changed = agent.overlay.changes()
+    assert changed.keys() == {"file_system.files", "gmail.emails", "gmail.threads"}
+    sent, got = changed["gmail.emails"].values()
+    assert (sent["box"], got["box"], got["read"]) == ("sent", "inbox", False)
+    assert sent["attachments"] == got["attachments"] != []
+
+
+def test_money_is_neither_made_nor_lost(agent):
+    def total():
+        return round(sum(row["balance"] for row in agent.overlay.rows("venmo.accounts")), 2)
+
+    before = total()
+    other = agent.call("venmo", "search_users", friends_only=True)[0]["email"]
+    agent.call("venmo", "create_transaction", receiver_email=other, amount=1.25)
+    assert total() == before
+    me = agent.call("supervisor", "show_profile")["email"]
+    for amount in (1.255, 90_000.0):
+        arguments = {"receiver_email": other, "amount": amount}
+        assert agent.refused("venmo", "create_transaction", **arguments).status == 422
+    assert agent.refused("venmo", "create_transaction", receiver_email=me, amount=1).status == 422
+
+
+def test_an_order_empties_the_cart_and_the_stock(agent):
+    agent.call("amazon", "clear_cart")
+    product = agent.call("amazon", "search_products", in_stock=True)[0]
+    agent.call("amazon", "add_to_cart", product_id=product["product_id"], quantity=2)
+    address = agent.call("amazon", "show_addresses")[0]["address_id"]
+    number = agent.call("amazon", "show_payment_cards")[0]["payment_card_id"]
+    agent.overlay.update("amazon.payment_cards", number, expires_on="2999-01-01")
+    order = agent.call("amazon", "place_order", address_id=address, payment_card_id=number)
+    assert agent.call("amazon", "show_cart") == {"items": [], "total": 0}
+    shown = agent.call("amazon", "show_product", product_id=product["product_id"])
+    assert shown["stock"] == product["stock"] - 2
+    agent.call("amazon", "cancel_order", order_id=order["order_id"])
+    assert agent.call("amazon", "show_product", product_id=product["product_id"]) == product
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_shares_add_up_to_the_expense(seed):
+    for row in world(seed).tables["splitwise.expenses"].values():
+        assert round(sum(share["amount"] for share in row["shares"]), 2) == row["amount"]

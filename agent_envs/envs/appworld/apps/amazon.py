@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from agent_envs.envs.appworld.api import Answer, App, Context, check
 from agent_envs.envs.appworld.fields import (
@@ -126,11 +126,11 @@ def _seed_customer(b: Builder, account: Row) -> None:
                 quantity=item["quantity"], amount=round(item["price"] * item["quantity"], 2),
                 reason="too small", created_at=b.after(order["delivered_at"], 900),
             )  # fmt: skip
-    for product in sorted({*bought}):
+    for number in sorted({*bought}):
         if rng.random() < 0.5:
             stars = rng.randint(1, 5)
             b.add(
-                "amazon.reviews", owner_id=me, product_id=product, stars=stars,
+                "amazon.reviews", owner_id=me, product_id=number, stars=stars,
                 text=OPINIONS[stars - 1], created_at=b.ago(rng, 1, 60),
             )  # fmt: skip
     for product in rng.sample(products, rng.randint(2, 4)):
@@ -141,13 +141,13 @@ def _seed_customer(b: Builder, account: Row) -> None:
         b.add("amazon.wishes", owner_id=me, product_id=product["id"], created_at=b.ago(rng, 1, 300))
 
 
-def _line(product: Row, quantity: int) -> dict[str, object]:
+def _line(product: Row, quantity: int) -> dict[str, Any]:
     shown = {"product_id": product["id"], "name": product["name"], "price": product["price"]}
     return {**shown, "quantity": quantity}
 
 
 def _total(items: Iterable[Row]) -> float:
-    return round(sum(item["price"] * item["quantity"] for item in items), 2)
+    return float(round(sum(item["price"] * item["quantity"] for item in items), 2))
 
 
 def _line_of(address: Row) -> str:

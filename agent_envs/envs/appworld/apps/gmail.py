@@ -52,8 +52,10 @@ def seed(b: Builder) -> None:
     rng = b.rng("gmail", "flags")
     for sent_at, sender, receiver, subject, body, attachments, answer in mails:
         thread = b.add("gmail.threads", subject=subject)["id"]
-        mail = dict(thread_id=thread, sender=sender, recipients=[receiver], subject=subject,
-                    body=body, attachments=attachments, sent_at=sent_at)  # fmt: skip
+        mail = {
+            "thread_id": thread, "sender": sender, "recipients": [receiver], "subject": subject,
+            "body": body, "attachments": attachments, "sent_at": sent_at,
+        }  # fmt: skip
         _deliver(b, rng, **mail)
         if answer:
             mail |= {"sender": receiver, "recipients": [sender], "attachments": []}
