@@ -1,17 +1,15 @@
-"""What an app answers when a request cannot be served."""
+"""What an app answers when it refuses a call."""
 
 from __future__ import annotations
 
 
 class ApiError(Exception):
-    """An app refused a request.
-
-    Attributes:
-        status: HTTP status code (401, 404, 409, 422).
-        message: what was wrong, for the agent to read.
-    """
+    """A refused API call: ``status`` as in HTTP (401, 404, 409, 422), ``message`` for the agent."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(status, message)
         self.status = status
         self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.message}"
