@@ -30,6 +30,7 @@ BUILT_IN = {
     "AgentEnv/Sokoban-v0": "agent_envs.envs.sokoban:SokobanEnv",
     "AgentEnv/Search-v0": "agent_envs.envs.search:SearchEnv",
     "AgentEnv/WebShop-v0": "agent_envs.envs.webshop:WebShopEnv",
+    "AgentEnv/AppWorld-v0": "agent_envs.envs.appworld:AppWorldEnv",
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {  # id -> (built-in id, its options)
     f"AgentEnv/Sokoban-{side}x{side}-{boxes}box-v0": (
