@@ -132,8 +132,8 @@ def test_answers(wanted, found, same):
     assert same_answer(wanted, found) is same
 
 
-def checks(goal: Goal, changes: dict, status: str | None = "success", answer=None) -> Report:
-    return Report(verdicts(goal, changes, lambda table, number: number < 100, status, answer))
+def checks(goal: Goal, changes: dict, answer=None) -> Report:
+    return Report(verdicts(goal, changes, lambda table, number: number < 100, answer))
 
 
 def test_a_goal_explains_each_change_once():
@@ -145,9 +145,7 @@ def test_a_goal_explains_each_change_once():
     new = {100: {"x": 1, "z": 0}, 101: {"x": 1}}
     right = {"a.t": new, "a.u": {5: {"y": 2.001}}, "a.v": {7: None}, "supervisor.tasks": {1: {}}}
     assert checks(goal, right).success
-    assert checks(goal, right, status=None).score == 4 / 5
-    assert not checks(goal, right, status="fail").success
-    assert checks(goal, {**right, "a.t": {100: {"x": 1}}}).score == 4 / 5
+    assert checks(goal, {**right, "a.t": {100: {"x": 1}}}).score == 3 / 4
     for wrong in (
         {"a.t": {**new, 102: {"x": 1}}},  # one too many
         {"a.u": {5: {"y": 2}, 6: {"y": 2}}},
@@ -171,6 +169,9 @@ def test_scores():
     assert report((True, False), (False, False), (True, True)).score == 0.5
     assert report((True, False), (True, False), (False, True)).score == 0.0
     assert report((True, True)).score == 0.0
+    given_up = Report((Verdict("r", True, False),), completed=False)
+    assert (given_up.success, given_up.score) == (False, 1.0)
+    assert given_up.failures == ("the task is marked as complete",)
 
 
 # -- the environment -------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ def test_rewards_and_scores():
     assert (info["task_id"], info["scenario"]) == (task.id, scenario_of(task.id))
     _, reward, terminated, _, info = env.step("apis.supervisor.complete_task()")
     assert terminated
-    assert 0 < reward == info["score"] < 1
+    assert reward == info["score"] == 0  # to be done with it earns nothing
     assert info["failed_checks"]
     assert not info["won"]
 

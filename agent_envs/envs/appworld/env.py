@@ -203,7 +203,8 @@ class AppWorldEnv(AgentEnv):
 
     def _snapshot(self) -> Any:
         assert self._world is not None  # get_state() lets nothing through before reset()
-        report = [[v.requirement, v.passed, v.idle] for v in self._report.verdicts]
+        verdicts = [[v.requirement, v.passed, v.idle] for v in self._report.verdicts]
+        report = [verdicts, self._report.completed]
         return [self._shown, self._lost, self._played, report, list(self._world.journal())]
 
     def _restore(self, snapshot: Any) -> str:
@@ -211,7 +212,10 @@ class AppWorldEnv(AgentEnv):
         assert self._world is not None  # _start() ran
         self._world.replay(journal)
         self._shown, self._lost, self._played = str(shown), bool(lost), int(played)
-        self._report = Report(tuple(Verdict(str(r), bool(p), bool(i)) for r, p, i in report))
+        verdicts, completed = report
+        self._report = Report(
+            tuple(Verdict(str(r), bool(p), bool(i)) for r, p, i in verdicts), bool(completed)
+        )
         return self._shown
 
 

@@ -44,14 +44,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the checks of a task say."""
+    """What the checks of a task say.
+
+    Attributes:
+        completed: the agent said that it is done, and not that it gave up. Saying so earns nothing by
+            itself, but no task succeeds without it.
+    """
 
     verdicts: tuple[Verdict, ...] = ()
+    completed: bool = True
 
     @property
     def success(self) -> bool:
         """All checks passed (the benchmark's task completion)."""
-        return bool(self.verdicts) and all(verdict.passed for verdict in self.verdicts)
+        return self.completed and bool(self.verdicts) and not self.failures
 
     @property
     def score(self) -> float:
@@ -63,7 +69,8 @@ class Report:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        return tuple(v.requirement for v in self.verdicts if not v.passed)
+        failed = tuple(v.requirement for v in self.verdicts if not v.passed)
+        return failed if self.completed else ("the task is marked as complete", *failed)
 
 
 class Episode(Protocol):

@@ -62,12 +62,10 @@ class SimEpisode:
 
     def report(self) -> Report:
         completion = self._completion() or {}
-        return Report(
-            verdicts(
-                self.task.goal, self._db.changes(), self._existing,
-                completion.get("status"), completion.get("answer"),
-            )
-        )  # fmt: skip
+        found = verdicts(
+            self.task.goal, self._db.changes(), self._existing, completion.get("answer")
+        )
+        return Report(found, completion.get("status") == "success")
 
     def journal(self) -> Sequence[Any]:
         saved = None if self._session is None else self._session.snapshot()
