@@ -3,7 +3,7 @@
     python -m benchmarks.server                                   # ours alone
     python -m benchmarks.server --peer-python VENV/bin/python     # beside OpenEnv (pip install openenv)
 
-Clients are raw WebSockets without compression, all in this process. Steps per second and latency are wall
+Clients are light WebSockets without compression, all in this process. Steps per second and latency are wall
 time and depend on what else the machine does; CPU seconds of the server do far less.
 """
 
@@ -13,18 +13,19 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+import uvloop
 from rich.console import Console
-from websockets.asyncio.client import ClientConnection, connect
 
 from agent_envs.group.wire import PATH, PROTOCOL_VERSION, pack, unpack
+from benchmarks.light_client import LightClient, framed
 from benchmarks.report import Row, machine, table
 from benchmarks.serving import HUB, children, served
 from benchmarks.timing import Samples, process_cpu_seconds, resident_kb
@@ -111,38 +112,40 @@ class Load:
         return float(np.percentile(self.seconds, percent)) * 1e3
 
 
-async def _connected(
-    stack: AsyncExitStack, speech: Speech, sessions: int
-) -> list[ClientConnection]:
-    sockets = []
-    for _ in range(sessions):
-        socket = await stack.enter_async_context(
-            connect(speech.url, compression=None, max_size=None)
-        )
-        for message in speech.opening:
-            await socket.send(message)
-            speech.read(await socket.recv())
-        sockets.append(socket)
-    return sockets
+@asynccontextmanager
+async def _connected(speech: Speech, sessions: int) -> AsyncIterator[list[LightClient]]:
+    """So many sessions that have begun."""
+    clients = []
+    try:
+        for _ in range(sessions):
+            clients.append(await LightClient.connect(speech.url))
+            for message in speech.opening:
+                speech.read(await clients[-1].ask(framed(message)))
+        yield clients
+    finally:
+        for client in clients:
+            client.close()
 
 
 async def closed_loop(speech: Speech, sessions: int, pids: Sequence[int]) -> Load:
     """Each session sends its next step as soon as the last one is answered."""
     found: list[float] = []
+    steps = STEPS // sessions
+    frames = [framed(speech.step(number)) for number in range(steps)]
 
-    async def run(socket: ClientConnection) -> None:
-        for number in range(steps):
+    async def run(client: LightClient) -> Any:
+        for frame in frames:
             begun = time.perf_counter()
-            await socket.send(speech.step(number))
-            speech.read(await socket.recv())
+            answer = await client.ask(frame)
             found.append(time.perf_counter() - begun)
+        return answer
 
-    async with AsyncExitStack() as stack:
-        sockets = await _connected(stack, speech, sessions)
-        steps = STEPS // sessions
+    async with _connected(speech, sessions) as clients:
         cpu, begun = _cpu(pids), time.perf_counter()
-        await asyncio.gather(*map(run, sockets))
+        last = await asyncio.gather(*map(run, clients))
         taken, cpu = time.perf_counter() - begun, _cpu(pids) - cpu
+        for answer in last:
+            speech.read(answer)
     total = len(found) * speech.replicas
     return Load(total / taken, found, cpu / total)
 
@@ -150,26 +153,24 @@ async def closed_loop(speech: Speech, sessions: int, pids: Sequence[int]) -> Loa
 async def open_loop(speech: Speech, sessions: int, rate: float) -> list[float]:
     """Steps at fixed times, ``rate`` a second in all; a late answer counts from when it was due."""
     found: list[float] = []
+    frames = [framed(speech.step(number)) for number in range(STEPS // sessions)]
 
-    async def run(socket: ClientConnection, offset: float) -> None:
-        for number in range(STEPS // sessions):
+    async def run(client: LightClient, offset: float) -> None:
+        for number, frame in enumerate(frames):
             due = start + offset + number * sessions / rate
             await asyncio.sleep(due - time.perf_counter())
-            await socket.send(speech.step(number))
-            speech.read(await socket.recv())
+            await client.ask(frame)
             found.append(time.perf_counter() - due)
 
-    async with AsyncExitStack() as stack:
-        sockets = await _connected(stack, speech, sessions)
+    async with _connected(speech, sessions) as clients:
         start = time.perf_counter() + 0.05
-        await asyncio.gather(*(run(socket, i / rate) for i, socket in enumerate(sockets)))
+        await asyncio.gather(*(run(client, i / rate) for i, client in enumerate(clients)))
     return found
 
 
 async def resident(speech: Speech, sessions: int, pid: int) -> float:
     """MB of a worker with so many sessions open."""
-    async with AsyncExitStack() as stack:
-        await _connected(stack, speech, sessions)
+    async with _connected(speech, sessions):
         return resident_kb(pid) / 1024
 
 
@@ -189,9 +190,9 @@ def session_rows(
         loads: list[Load] = []
         others: list[Load] = []
         for _ in range(REPETITIONS):
-            loads.append(asyncio.run(closed_loop(ours, sessions, pids)))
+            loads.append(uvloop.run(closed_loop(ours, sessions, pids)))
             if peer is not None:
-                others.append(asyncio.run(closed_loop(peer[0], sessions, [peer[1]])))
+                others.append(uvloop.run(closed_loop(peer[0], sessions, [peer[1]])))
         for name, unit, value, most in (
             ("server CPU", "us/step", lambda load: load.cpu * 1e6, False),
             ("throughput", "steps/s", lambda load: load.rate, True),
@@ -214,7 +215,7 @@ def saturation(rows: Sequence[Row], *, peer: bool = False) -> float:
 
 def late(speech: Speech, rate: float) -> Samples:
     """The 99th percentile of 16 sessions at so many steps a second, in ms."""
-    runs = [asyncio.run(open_loop(speech, 16, rate)) for _ in range(REPETITIONS)]
+    runs = [uvloop.run(open_loop(speech, 16, rate)) for _ in range(REPETITIONS)]
     return Samples([float(np.percentile(run, 99)) * 1e3 for run in runs])
 
 
@@ -224,8 +225,8 @@ def frame_rows(url: str, pids: Sequence[int]) -> Iterator[Row]:
         together: list[Load] = []
         alone: list[Load] = []
         for _ in range(REPETITIONS):
-            together.append(asyncio.run(closed_loop(frames(url, env_id, FRAME), 1, pids)))
-            alone.append(asyncio.run(closed_loop(frames(url, env_id, 1), 1, pids)))
+            together.append(uvloop.run(closed_loop(frames(url, env_id, FRAME), 1, pids)))
+            alone.append(uvloop.run(closed_loop(frames(url, env_id, 1), 1, pids)))
         for name, unit, value, most in (
             ("replica steps", "1/s", lambda load: load.rate, True),
             ("server CPU", "us/step", lambda load: load.cpu * 1e6, False),
@@ -261,7 +262,7 @@ def main(
                         late(speech, half),
                     )
                 )  # fmt: skip
-                memory = asyncio.run(resident(speech, SESSIONS[-1], peer["pid"]))
+                memory = uvloop.run(resident(speech, SESSIONS[-1], peer["pid"]))
                 console.print(f"OpenEnv's server with {SESSIONS[-1]} sessions: {memory:.0f} MB")
         rate = saturation(rows) / 2
         with served((sys.executable, str(Path(__file__).with_name("echo_peer.py")))) as echo:
@@ -270,7 +271,7 @@ def main(
             f"A bare uvicorn socket at half our rate: p99 {floor.best:.1f} ms, median {floor.median:.1f}"
         )
         rows.append(Row("16 sessions at half that rate, p99", "ms", late(ours, rate)))
-        held = asyncio.run(resident(ours, SESSIONS[-1], pids[0]))
+        held = uvloop.run(resident(ours, SESSIONS[-1], pids[0]))
         rows.append(
             Row(f"{SESSIONS[-1]} sessions, resident memory of a worker", "MB", Samples([held]))
         )
