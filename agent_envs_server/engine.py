@@ -141,8 +141,12 @@ class Engine:
         with self._turn:
             try:
                 result = call()
+            except StopIteration as caught:  # no future takes it
+                error = RuntimeError(f"StopIteration: {caught}")
             except Exception as caught:
                 error = caught
+            except BaseException as caught:  # an environment's sys.exit() ends no thread of ours
+                error = RuntimeError(f"{type(caught).__name__}: {caught}")
         self._quick = time.perf_counter() - begun < QUICK
         self._crew.tell(partial(_settle, future, result, error))
 

@@ -36,6 +36,23 @@ def test_results_and_errors_come_back():
     assert asyncio.run(play()).startswith("shared")
 
 
+@pytest.mark.parametrize("bound", [True, False])
+@pytest.mark.parametrize("error", [StopIteration("odd"), SystemExit("odd")])
+def test_errors_that_no_future_takes_are_answers_too(error, bound):
+    def call() -> None:
+        raise error
+
+    async def play():
+        engine, other = await warmed(engines(2, bound=bound))
+        failing, fine = engine.submit(call), other.submit(lambda: 3)
+        with pytest.raises(RuntimeError, match=f"{type(error).__name__}: odd"):
+            await asyncio.wait_for(failing, 10)
+        assert await asyncio.wait_for(fine, 10) == 3
+        return await asyncio.wait_for(engine.submit(lambda: 7), 10)
+
+    assert asyncio.run(play()) == 7
+
+
 def test_quick_sessions_share_a_thread_and_slow_ones_have_their_own():
     async def play():
         quick = await warmed(engines(20))
