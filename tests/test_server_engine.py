@@ -106,6 +106,23 @@ def test_threads_do_not_pile_up():
     assert threading.active_count() <= before + 2
 
 
+def test_a_thread_that_became_idle_as_it_was_taken_over_from_counts_no_more():
+    """It still takes one job; when that looked like a job that hangs, each takeover led to the next."""
+
+    async def play():
+        crew = Crew()
+        (engine,) = await warmed(engines(1, crew))
+        await engine.submit(lambda: None)
+        crew._take_over()  # with a thread that waits for jobs
+        names = set()
+        for _ in range(12):
+            names.add(await engine.submit(lambda: threading.current_thread().name))
+            await asyncio.sleep(2.5 * PATIENCE)
+        return names
+
+    assert asyncio.run(play()) <= {"shared-1", "shared-2"}
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_calls_of_a_session_never_overlap(seed):
     rng = random.Random(seed)
