@@ -109,6 +109,7 @@ class Engine:
         self._name, self._crew, self._bound = name, crew, bound
         self._turn = threading.Lock()
         self._quick = False
+        self._over = False
         self._lane: queue.SimpleQueue[Job | None] | None = None
 
     def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -126,7 +127,7 @@ class Engine:
         return future
 
     def stop(self, last: Callable[[], None]) -> None:
-        """Run ``last`` after what is at work."""
+        """Run ``last`` after what is at work; what has not begun by then fails."""
         if self._lane is not None:
             self._lane.put(last)
             self._lane.put(None)
@@ -141,12 +142,15 @@ class Engine:
 
     def _in_turn(self, call: Callable[[], None]) -> None:
         with self._turn:
+            self._over = True
             call()
 
     def _carry_out(self, call: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         result, error, begun = None, None, time.perf_counter()
         with self._turn:
             try:
+                if self._over:  # a reset now would make an environment that nobody closes
+                    raise RuntimeError("the session is closed")
                 result = call()
             except StopIteration as caught:  # no future takes it
                 error = RuntimeError(f"StopIteration: {caught}")

@@ -173,6 +173,26 @@ def test_the_last_call_waits_for_the_one_at_work(bound):
     assert order == ["call", "last"]
 
 
+def test_a_call_that_still_waits_never_runs_after_the_last_one():
+    release, ended = threading.Event(), threading.Event()
+
+    async def play():
+        hanging, engine = await warmed(engines(2))
+        stuck = hanging.submit(release.wait)
+        waiting = engine.submit(lambda: "made after the end")
+        engine.stop(ended.set)
+        assert ended.wait(10)
+        with pytest.raises(RuntimeError, match="closed"):
+            await waiting
+        release.set()
+        await stuck
+
+    try:
+        asyncio.run(asyncio.wait_for(play(), 30))
+    finally:
+        release.set()
+
+
 def test_a_bound_session_keeps_its_thread():
     """What holds an SQLite connection (or a browser) may be used in one thread only."""
 
