@@ -225,6 +225,20 @@ def test_a_given_url(pool, python, root):
 
 
 @pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "https://localhost", "http://", "http://a:b", "http://[::1", "", 8000]
+)
+def test_urls_of_no_server_are_refused_at_once(url, root):
+    with pytest.raises(OptionError, match=r"must look like http://127\.0\.0\.1:8000"):
+        pool_of((url,), None, str(root), 1)
+
+
+def test_a_server_that_is_named_twice_is_refused(root):
+    """Two episodes would play in its one world."""
+    with pytest.raises(OptionError, match="twice"):
+        pool_of(("http://127.0.0.1:81", "http://127.0.0.1:81/"), None, str(root), 1)
+
+
+@pytest.mark.parametrize(
     "answer",
     [
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",

@@ -94,9 +94,15 @@ def pool_of(urls: tuple[str, ...], python: str | None, root: str, servers: int) 
             "that AppWorld is installed in) or appworld_urls (servers that run already)"
         )
 
+    given = [Server(url) for url in urls]
+    if len({server.place for server in given}) < len(given):
+        raise OptionError(
+            f"appworld_urls name a server twice, which holds one world: {', '.join(urls)}"
+        )
+
     def make() -> Sequence[Server]:
         if python is None:
-            return [Server(url) for url in urls]
+            return given
         check_installation(python, root)
         return [OwnServer(python, root) for _ in range(servers)]
 

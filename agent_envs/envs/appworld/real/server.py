@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_envs.core.errors import ServerError, ServerUnreachable
+from agent_envs.core.errors import OptionError, ServerError, ServerUnreachable
 from agent_envs.core.sockets import LOOPBACK, listen, url_of
 
 logger = logging.getLogger("agent_envs.appworld")
@@ -33,11 +33,24 @@ class Server:
 
     Args:
         url: of a server that runs already; it is never ended.
+
+    Raises:
+        OptionError: that is no URL of a server.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._address = urlsplit(url)
+        try:
+            self._address = urlsplit(url)
+            usable = self._address.scheme == "http" and self._address.hostname
+            path = self._address.path.rstrip("/")
+            self.place = self._address.hostname, self._address.port or 80, path
+        except (ValueError, TypeError, AttributeError):  # no number, no text
+            usable = None
+        if not usable:
+            raise OptionError(
+                f"an AppWorld server's URL must look like http://127.0.0.1:8000, got {url!r:.200}"
+            )
 
     def ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until it answers.
