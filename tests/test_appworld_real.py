@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
@@ -282,6 +283,58 @@ def test_a_server_that_drips_is_given_up():
         with pytest.raises(ServerUnreachable):
             server.ask("/execute", {}, 1)
         assert time.monotonic() - begun < 5
+
+
+def test_an_interpreter_may_be_given_relative_to_where_we_run(python, root, monkeypatch):
+    monkeypatch.chdir(Path(python).parent)
+    pool = pool_of((), "./python", str(root), 1)
+    try:
+        assert RealEpisode(pool, "toy_1", SOON).execute("print(x)").output == "0\n"
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("error", [ServerUnreachable("odd"), KeyboardInterrupt()])
+def test_servers_that_run_end_where_a_later_one_fails(python, root, error):
+    started: list[OwnServer] = []
+
+    def make():
+        started.append(OwnServer(python, str(root)))
+        yield started[0]
+        raise error
+
+    with pytest.raises(type(error)):
+        RealEpisode(Pool(make), "toy_1", SOON)
+    assert started[0].process.poll() is not None
+
+
+def test_a_server_that_cannot_be_run_is_an_error_with_the_commands(root, tmp_path):
+    before = len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
+    with pytest.raises(ServerUnreachable, match="(?s)No such file.*download data"):
+        OwnServer(str(tmp_path / "gone"), str(root))
+    if sys.platform == "linux":
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors as Linux does")
+def test_servers_start_where_many_descriptors_are_open(python, root):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this system allows fewer descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        server = OwnServer(python, str(root))
+        try:
+            server.ready()
+        finally:
+            server.stop()
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_no_descriptor_is_left_behind(python, root):

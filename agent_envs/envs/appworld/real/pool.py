@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from agent_envs.core.errors import OptionError, ServerError
+from agent_envs.core.errors import OptionError
 from agent_envs.envs.appworld.real.server import OwnServer, Server
 from agent_envs.envs.appworld.real.tasks import check_installation
 
@@ -23,7 +23,7 @@ class Pool:
         make: the servers; called when the first is wanted.
     """
 
-    def __init__(self, make: Callable[[], Sequence[Server]]) -> None:
+    def __init__(self, make: Callable[[], Iterable[Server]]) -> None:
         self._make = make
         self._free = threading.Condition()
         self._holders: dict[Server, Any] = {}  # the one used last at the end
@@ -66,11 +66,13 @@ class Pool:
 
     def _open(self) -> None:
         if not self._holders:
-            servers = self._make()
+            servers: list[Server] = []
             try:
+                for server in self._make():
+                    servers.append(server)  # one by one: a later one may fail to start
                 for server in servers:
                     server.ready()
-            except ServerError:
+            except BaseException:
                 for server in servers:
                     server.stop()
                 raise
@@ -100,11 +102,11 @@ def pool_of(urls: tuple[str, ...], python: str | None, root: str, servers: int) 
             f"appworld_urls name a server twice, which holds one world: {', '.join(urls)}"
         )
 
-    def make() -> Sequence[Server]:
+    def make() -> Iterable[Server]:
         if python is None:
             return given
         check_installation(python, root)
-        return [OwnServer(python, root) for _ in range(servers)]
+        return (OwnServer(python, root) for _ in range(servers))
 
     pool = Pool(make)
     atexit.register(pool.close)

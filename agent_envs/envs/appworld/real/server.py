@@ -6,10 +6,10 @@ import http.client
 import json
 import logging
 import os
-import select
 import subprocess
 import tempfile
 import time
+from multiprocessing.connection import wait  # select() takes no descriptor above 1023
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -133,7 +133,9 @@ class OwnServer(Server):
     """
 
     def __init__(self, python: str, root: str) -> None:
-        self._python, self._root = python, root
+        # it runs in another folder; a bare name is looked up in PATH
+        self._python = os.path.abspath(python) if os.path.dirname(python) else python
+        self._root = root
         self._start()
 
     def _start(self) -> None:
@@ -147,6 +149,9 @@ class OwnServer(Server):
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._words,
                 pass_fds=(listener.fileno(), told), cwd=self._root,
             )  # fmt: skip
+        except OSError as error:
+            self._forget()
+            raise ServerUnreachable(_advice(self._python, self._root, str(error))) from error
         finally:
             os.close(told)
             listener.close()
@@ -158,7 +163,7 @@ class OwnServer(Server):
     def ready(self, seconds: float = START_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         for attempt in range(_TRIES):
-            if not select.select([self._news], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not wait([self._news], max(0.0, deadline - time.monotonic())):
                 break
             if os.read(self._news, 100):  # it has our socket; else it has ended
                 super().ready(max(0.0, deadline - time.monotonic()))
@@ -183,6 +188,9 @@ class OwnServer(Server):
         """End our own process, and no other."""
         self.process.kill()
         self.process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
         if self._news >= 0:
             os.close(self._news)
             self._words.close()
