@@ -48,6 +48,10 @@ def execute(body: dict[str, Any]) -> Any:
         os._exit(9)
     if code == "hang":
         time.sleep(600)
+    if code == "fail, then hang":
+        if World.initialized > 1:
+            time.sleep(600)
+        code = "fail"
     if code == "fail":
         raise RuntimeError("inside")
     if code.startswith("x += "):

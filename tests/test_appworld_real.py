@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -143,10 +144,35 @@ def test_a_hanging_server_is_given_up_by_our_own_clock(pool, monkeypatch):
     monkeypatch.setattr("agent_envs.envs.appworld.real.episode._GRACE", -4.0)
     episode = RealEpisode(pool, "toy_2", SOON)
     begun = time.monotonic()
-    with pytest.raises(ServerUnreachable, match="appworld serve environment"):
+    with pytest.raises(ServerUnreachable, match="the code made it hang") as caught:
         episode.execute("hang")
+    assert "appworld_python" not in str(caught.value)  # nothing that its user could do
     assert time.monotonic() - begun < 30
     assert RealEpisode(pool, "toy_1", SOON).execute("print(x)").output == "0\n"
+
+
+def test_a_server_that_hangs_in_the_second_try_is_started_again(pool, monkeypatch):
+    """Its next user would wait until the time is up, and fail without a fault of its own."""
+    episode = RealEpisode(pool, "toy_2", SOON)
+    monkeypatch.setattr("agent_envs.envs.appworld.real.episode._GRACE", -4.0)
+    (server,) = (s for s in pool._holders if pool._holders[s] is episode)
+    with pytest.raises(ServerUnreachable):
+        episode.execute("fail, then hang")
+    monkeypatch.undo()
+    assert server.ask("/", None, 3.0)
+
+
+def test_a_server_that_is_just_ending_counts_as_dead(python, root):
+    """Its connections end a little before its process does."""
+    server = OwnServer(python, str(root))
+    try:
+        server.ready()
+        server.process.kill()
+        server.process.wait()
+        server.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.1)"])
+        assert server.recover()
+    finally:
+        server.stop()
 
 
 def test_journals_replay(pool):

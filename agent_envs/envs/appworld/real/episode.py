@@ -76,7 +76,7 @@ class RealEpisode:
                     raise
             try:
                 return self._with(server, True, work)
-            except WorldLost:
+            except ServerError:  # it may hang: the next one to use it shall not wait for it
                 server.recover()
                 raise
 

@@ -21,6 +21,7 @@ logger = logging.getLogger("agent_envs.appworld")
 LONGEST_ANSWER = 64 << 20  # bytes
 START_SECONDS = 120.0
 _TRIES = 3
+_ENDING = 0.5  # seconds between a process's last sign and its end
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 
 
@@ -178,7 +179,11 @@ class OwnServer(Server):
         raise ServerUnreachable(_advice(self._python, self._root, why))
 
     def recover(self) -> bool:
-        died = not self.alive  # otherwise it hangs, and would again
+        try:
+            self.process.wait(_ENDING)
+            died = True
+        except subprocess.TimeoutExpired:
+            died = False  # it hangs, and would again
         self.stop()
         self._start()
         self.ready()
@@ -195,6 +200,12 @@ class OwnServer(Server):
             os.close(self._news)
             self._words.close()
             self._news = -1
+
+    def _unreachable(self, why: str) -> ServerUnreachable:
+        return ServerUnreachable(
+            f"the AppWorld server that was started here ({self.url}) gave no answer that can be used "
+            f"({why}): the code made it hang or ended it, or it failed"
+        )
 
     def _last_words(self) -> str:
         self._words.seek(0)
