@@ -97,6 +97,9 @@ async def app(scope, receive, send) -> None:
     """ASGI; synchronous work blocks the loop, as in the original."""
     if scope["type"] != "http":
         return
+    if os.environ.get("APPWORLD_STUB") == "crashes":
+        os.write(2, b"no room left")
+        os._exit(1)
     message = await receive()
     content = message["body"]
     while message.get("more_body"):

@@ -244,6 +244,14 @@ def test_what_is_missing_is_said_with_the_commands(python, root, tmp_path, monke
         RealEpisode(refusing, "toy_1", SOON)
 
 
+def test_a_server_that_ends_at_its_first_answer_is_heard(python, root, monkeypatch):
+    monkeypatch.setenv("APPWORLD_STUB", "crashes")
+    server = OwnServer(python, str(root))
+    with pytest.raises(ServerUnreachable, match="(?s)no room left.*download data"):
+        server.ready()
+    assert server.process.poll() is not None
+
+
 def test_a_given_url(pool, python, root):
     RealEpisode(pool, "toy_1", SOON)
     url = next(iter(pool._holders)).url

@@ -167,8 +167,13 @@ class OwnServer(Server):
             if not wait([self._news], max(0.0, deadline - time.monotonic())):
                 break
             if os.read(self._news, 100):  # it has our socket; else it has ended
-                super().ready(max(0.0, deadline - time.monotonic()))
-                return
+                try:
+                    super().ready(max(0.0, deadline - time.monotonic()))
+                    return
+                except ServerUnreachable as error:
+                    why = f"{error}; {self._last_words()}"
+                    self.stop()
+                    raise ServerUnreachable(_advice(self._python, self._root, why)) from error
             why = self._last_words()
             self.stop()
             if attempt + 1 == _TRIES:
