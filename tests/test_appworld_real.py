@@ -175,6 +175,30 @@ def test_a_server_that_is_just_ending_counts_as_dead(python, root):
         server.stop()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None, {}, {"supervisor": "Ada", "instruction": "", "datetime": ""},
+        {"supervisor": {"first_name": "Ada"}, "instruction": "", "datetime": ""},
+    ],
+)  # fmt: skip
+def test_an_opening_of_another_form_is_a_server_error(pool, monkeypatch, answer):
+    monkeypatch.setattr(Server, "ask", lambda self, path, body, seconds: answer)
+    with pytest.raises(ServerError, match="does not answer as AppWorld"):
+        RealEpisode(pool, "toy_1", SOON)
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "report", {}, {"passes": None, "failures": []}, {"passes": ["x"], "failures": []}]
+)  # fmt: skip
+def test_an_evaluation_of_another_form_is_a_server_error(pool, monkeypatch, answer):
+    """It must not read as a task without checks."""
+    episode = RealEpisode(pool, "toy_1", SOON)
+    monkeypatch.setattr(Server, "ask", lambda self, path, body, seconds: answer)
+    with pytest.raises(ServerError, match="does not answer as AppWorld"):
+        episode.report()
+
+
 def test_journals_replay(pool):
     first = RealEpisode(pool, "toy_2", SOON)
     first.execute("x += 2")
