@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,8 @@ def test_a_server_that_dies_is_started_again_and_the_world_replayed(pool):
     server.process.kill()
     server.process.wait()
     assert episode.execute("print(x)").output == "2\n"
+    with pool.lent(episode) as (_, fresh):
+        assert not fresh
 
 
 def test_code_that_kills_the_server_twice_is_an_error_and_the_server_comes_back(pool):
@@ -281,6 +284,37 @@ def test_a_given_url(pool, python, root):
     url = next(iter(pool._holders)).url
     given = pool_of((url,), None, str(root), 1)
     assert RealEpisode(given, "toy_4", SOON).execute("print(x)").output == "0\n"
+
+
+def test_pools_that_share_a_given_server_do_not_share_its_world(pool, root):
+    """Lists of URLs may overlap, and the server itself tells worlds apart by the task only."""
+    RealEpisode(pool, "toy_1", SOON)
+    one, two = (server.url for server in pool._holders)
+    pools = [pool_of(urls, None, str(root), n) for n, urls in enumerate([(one,), (one + "/",)], 1)]
+    pools.append(pool_of((one, two), None, str(root), 1))
+    episodes = [RealEpisode(p, "toy_4", SOON) for p in pools]
+    for turn in range(1, 4):
+        for number, episode in enumerate(episodes, 1):
+            episode.execute(f"x += {number}")
+        shown = [episode.execute("print(x)").output for episode in episodes]
+        assert shown == [f"{turn * number}\n" for number in range(1, 4)]
+
+
+def test_threads_get_the_same_pool(root, monkeypatch):
+    class SlowPool(Pool):
+        def __init__(self, make):
+            time.sleep(0.05)
+            super().__init__(make)
+
+    monkeypatch.setattr("agent_envs.envs.appworld.real.pool.Pool", SlowPool)
+    found: list[Pool] = []
+    ask = partial(pool_of, ("http://127.0.0.1:9",), None, str(root), 1)
+    threads = [threading.Thread(target=lambda: found.append(ask())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,9 @@ from agent_envs.core.errors import OptionError
 from agent_envs.envs.appworld.real.server import OwnServer, Server
 from agent_envs.envs.appworld.real.tasks import check_installation
 
+_making = threading.Lock()
+_shared: dict[tuple[Any, ...], Server] = {}  # each given server once, as it holds one world
+
 
 class Pool:
     """Lends servers to holders, the one that was not used for longest first.
@@ -42,9 +45,14 @@ class Pool:
             self._holders[server] = holder
             self._busy.add(server)
         try:
-            yield server, fresh
+            with server.turn:  # pools with different lists of URLs may share it
+                fresh = fresh or server.tenant is not holder
+                server.tenant = None  # nobody knows what it holds if this fails
+                yield server, fresh
+                server.tenant = holder
         except BaseException:
-            self._holders[server] = None  # nobody knows what it holds now
+            with self._free:
+                self._holders[server] = None
             raise
         finally:
             with self._free:
@@ -87,17 +95,22 @@ def _without(holders: dict[Server, Any], server: Server) -> dict[Server, Any]:
     return {other: held for other, held in holders.items() if other is not server}
 
 
-@lru_cache(maxsize=16)
 def pool_of(urls: tuple[str, ...], python: str | None, root: str, servers: int) -> Pool:
     """The process's pool with these servers: given URLs, or ``servers`` processes of our own."""
+    with _making:  # a cache alone lets two threads make two
+        return _pool_of(urls, python, root, servers)
+
+
+@lru_cache(maxsize=16)
+def _pool_of(urls: tuple[str, ...], python: str | None, root: str, servers: int) -> Pool:
     if bool(urls) == (python is not None):
         raise OptionError(
             "backend='appworld' needs either appworld_python (the interpreter of the virtual environment "
             "that AppWorld is installed in) or appworld_urls (servers that run already)"
         )
 
-    given = [Server(url) for url in urls]
-    if len({server.place for server in given}) < len(given):
+    given = [_shared.setdefault(server.place, server) for server in map(Server, urls)]
+    if len(set(given)) < len(given):
         raise OptionError(
             f"appworld_urls name a server twice, which holds one world: {', '.join(urls)}"
         )

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import tempfile
+import threading
 import time
 from multiprocessing.connection import wait  # select() takes no descriptor above 1023
 from pathlib import Path
@@ -35,12 +36,18 @@ class Server:
     Args:
         url: of a server that runs already; it is never ended.
 
+    Attributes:
+        turn: held during a request.
+        tenant: whose world it holds.
+
     Raises:
         OptionError: that is no URL of a server.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.turn = threading.Lock()
+        self.tenant: object = None
         try:
             self._address = urlsplit(url)
             usable = self._address.scheme == "http" and self._address.hostname
