@@ -83,7 +83,8 @@ class Crew:
             shift.ended += 1
 
     def _look_again(self) -> None:
-        assert self._loop is not None and self._shift is not None
+        assert self._loop is not None
+        assert self._shift is not None
         self._seen = self._shift.begun
         self._timer = self._loop.call_later(PATIENCE, self._look)
 
@@ -146,7 +147,8 @@ class Engine:
             call()
 
     def _carry_out(self, call: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-        result, error, begun = None, None, time.perf_counter()
+        result, begun = None, time.perf_counter()
+        error: Exception | None = None
         with self._turn:
             try:
                 if self._over:  # a reset now would make an environment that nobody closes

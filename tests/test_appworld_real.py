@@ -274,7 +274,7 @@ def test_what_is_missing_is_said_with_the_commands(python, root, tmp_path, monke
 def test_a_server_that_ends_at_its_first_answer_is_heard(python, root, monkeypatch):
     monkeypatch.setenv("APPWORLD_STUB", "crashes")
     server = OwnServer(python, str(root))
-    with pytest.raises(ServerUnreachable, match="(?s)no room left.*download data"):
+    with pytest.raises(ServerUnreachable, match=r"(?s)no room left.*download data"):
         server.ready()
     assert server.process.poll() is not None
 
@@ -402,7 +402,7 @@ def test_servers_that_run_end_where_a_later_one_fails(python, root, error):
 
 def test_a_server_that_cannot_be_run_is_an_error_with_the_commands(root, tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
-    with pytest.raises(ServerUnreachable, match="(?s)No such file.*download data"):
+    with pytest.raises(ServerUnreachable, match=r"(?s)No such file.*download data"):
         OwnServer(str(tmp_path / "gone"), str(root))
     if sys.platform == "linux":
         assert len(list(Path("/proc/self/fd").iterdir())) == before

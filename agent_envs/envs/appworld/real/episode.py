@@ -126,5 +126,6 @@ def _report(found: Any) -> Report:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ServerError(
-            f"/evaluate does not answer as AppWorld 0.1.3 does ({type(error).__name__}: {error}): {found!r:.200}"
+            f"/evaluate does not answer as AppWorld 0.1.3 does ({type(error).__name__}: {error}): "
+            f"{found!r:.200}"
         ) from error

@@ -142,7 +142,7 @@ class OwnServer(Server):
 
     def __init__(self, python: str, root: str) -> None:
         # it runs in another folder; a bare name is looked up in PATH
-        self._python = os.path.abspath(python) if os.path.dirname(python) else python
+        self._python = str(Path(python).absolute()) if os.sep in python else python
         self._root = root
         self._start()
 
