@@ -83,8 +83,9 @@ class OpenAIChatPolicy:
         if not self._model:
             raise OptionError("which model? Pass model=... or set OPENAI_MODEL")
         if not url or not url.startswith(("http://", "https://")) or not _has_host(url):
+            shown = "one with '@'" if url and "@" in url else repr(url)  # may hold a password
             raise OptionError(
-                f"base_url must be an http(s) address, got {url!r}: pass it or set OPENAI_BASE_URL"
+                f"base_url must be an http(s) address, got {shown}: pass it or set OPENAI_BASE_URL"
             )
         if "@" in urlsplit(url).netloc:
             raise OptionError(
