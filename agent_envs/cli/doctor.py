@@ -268,7 +268,7 @@ def _within(version: str, wanted: str) -> bool:
         found, limit = _numbers(version), _numbers(bound)
         width = max(len(found), len(limit))
         left, right = (tuple(n + (0,) * (width - len(n))) for n in (found, limit))
-        same = found[: len(limit)] == limit
+        same = found[: len(limit)] == limit if bound.endswith("*") else left == right
         holds = {
             ">=": left >= right, "<=": left <= right, ">": left > right, "<": left < right,
             "==": same, "!=": not same, "~=": left >= right and found[: len(limit) - 1] == limit[:-1],
