@@ -67,7 +67,7 @@ class Connection:
 
     @abstractmethod
     def _new_work(self) -> Work:
-        """The session; called once it has a place."""
+        """The session; called once it has a place. Blocking, in any thread."""
 
     @abstractmethod
     async def _take(self, event: Any) -> None:
@@ -88,7 +88,15 @@ class Connection:
             return
         self._counters.add("sessions")
         self._counters.add("sessions_total")
-        self._work = self._new_work()
+        try:
+            self._work = await asyncio.to_thread(self._new_work)  # it may import an environment
+        except BaseException as error:
+            self._counters.add("sessions", -1)
+            if not isinstance(error, Exception):
+                raise
+            why = f"no session can be made: {type(error).__name__}: {error}"
+            await self._end(Refusal("FACTORY_ERROR", why), CLOSE_ERROR)
+            return
         self._engine = Engine(f"session-{self._number}", self._crew, lambda: self._work.one_thread)
         logger.info("session opened", extra={"session": self._number})
         try:

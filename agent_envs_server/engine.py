@@ -23,6 +23,13 @@ PATIENCE = 0.005  # seconds after which another thread takes over what waits beh
 Job = Callable[[], None]
 
 
+class _Shift:
+    """The jobs of one thread; counts of its own, as one that was taken over from may still count."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = 0, 0
+
+
 class Crew:
     """The threads of one event loop. All are daemons: one that hangs in an environment is left behind."""
 
@@ -31,8 +38,8 @@ class Crew:
         self._done: deque[Job] = deque()  # for the loop to run
         self._loop: asyncio.AbstractEventLoop | None = None
         self._told = False  # the loop knows that there is something in _done
-        self._shift = 0  # number of the thread that works off _jobs
-        self._begun, self._ended = 0, 0  # jobs of that thread
+        self._shift: _Shift | None = None  # of the thread that works off _jobs
+        self._shifts = 0  # so far
         self._seen = -1  # what it was at when last looked at
         self._timer: asyncio.TimerHandle | None = None
 
@@ -45,7 +52,7 @@ class Crew:
         """Run the job in the shared thread; to be called in the loop."""
         self._jobs.put(job)
         if self._timer is None:
-            if self._shift == 0:
+            if self._shift is None:
                 self._take_over()
             self._look_again()
 
@@ -63,28 +70,29 @@ class Crew:
             self._done.popleft()()
 
     def _take_over(self) -> None:
-        self._shift += 1
-        self._begun = self._ended = 0
-        apart(partial(self._work, self._shift), f"shared-{self._shift}")
+        self._shift = _Shift()
+        self._shifts += 1
+        apart(partial(self._work, self._shift), f"shared-{self._shifts}")
 
-    def _work(self, shift: int) -> None:
-        while self._shift == shift:
+    def _work(self, shift: _Shift) -> None:
+        while self._shift is shift:
             job = self._jobs.get()
-            self._begun += 1
+            shift.begun += 1
             job()
             del job  # keep nothing alive while waiting
-            if self._shift == shift:
-                self._ended += 1
+            shift.ended += 1
 
     def _look_again(self) -> None:
         assert self._loop is not None
-        self._seen = self._begun
+        assert self._shift is not None
+        self._seen = self._shift.begun
         self._timer = self._loop.call_later(PATIENCE, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        at_work = self._begun > self._ended
-        if at_work and self._begun == self._seen:
+        assert self._shift is not None  # share() was first
+        at_work = self._shift.begun > self._shift.ended
+        if at_work and self._shift.begun == self._seen:
             self._take_over()
             at_work = False
         if at_work or not self._jobs.empty():
@@ -102,6 +110,7 @@ class Engine:
         self._name, self._crew, self._bound = name, crew, bound
         self._turn = threading.Lock()
         self._quick = False
+        self._over = False
         self._lane: queue.SimpleQueue[Job | None] | None = None
 
     def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -119,7 +128,7 @@ class Engine:
         return future
 
     def stop(self, last: Callable[[], None]) -> None:
-        """Run ``last`` after what is at work."""
+        """Run ``last`` after what is at work; what has not begun by then fails."""
         if self._lane is not None:
             self._lane.put(last)
             self._lane.put(None)
@@ -134,15 +143,23 @@ class Engine:
 
     def _in_turn(self, call: Callable[[], None]) -> None:
         with self._turn:
+            self._over = True
             call()
 
     def _carry_out(self, call: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-        result, error, begun = None, None, time.perf_counter()
+        result, begun = None, time.perf_counter()
+        error: Exception | None = None
         with self._turn:
             try:
+                if self._over:  # a reset now would make an environment that nobody closes
+                    raise RuntimeError("the session is closed")
                 result = call()
+            except StopIteration as caught:  # no future takes it
+                error = RuntimeError(f"StopIteration: {caught}")
             except Exception as caught:
                 error = caught
+            except BaseException as caught:  # an environment's sys.exit() ends no thread of ours
+                error = RuntimeError(f"{type(caught).__name__}: {caught}")
         self._quick = time.perf_counter() - begun < QUICK
         self._crew.tell(partial(_settle, future, result, error))
 

@@ -48,6 +48,10 @@ def execute(body: dict[str, Any]) -> Any:
         os._exit(9)
     if code == "hang":
         time.sleep(600)
+    if code == "fail, then hang":
+        if World.initialized > 1:
+            time.sleep(600)
+        code = "fail"
     if code == "fail":
         raise RuntimeError("inside")
     if code.startswith("x += "):
@@ -93,6 +97,9 @@ async def app(scope, receive, send) -> None:
     """ASGI; synchronous work blocks the loop, as in the original."""
     if scope["type"] != "http":
         return
+    if os.environ.get("APPWORLD_STUB") == "crashes":
+        os.write(2, b"no room left")
+        os._exit(1)
     message = await receive()
     content = message["body"]
     while message.get("more_body"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -120,6 +123,8 @@ def test_a_server_that_dies_is_started_again_and_the_world_replayed(pool):
     server.process.kill()
     server.process.wait()
     assert episode.execute("print(x)").output == "2\n"
+    with pool.lent(episode) as (_, fresh):
+        assert not fresh
 
 
 def test_code_that_kills_the_server_twice_is_an_error_and_the_server_comes_back(pool):
@@ -142,10 +147,59 @@ def test_a_hanging_server_is_given_up_by_our_own_clock(pool, monkeypatch):
     monkeypatch.setattr("agent_envs.envs.appworld.real.episode._GRACE", -4.0)
     episode = RealEpisode(pool, "toy_2", SOON)
     begun = time.monotonic()
-    with pytest.raises(ServerUnreachable, match="appworld serve environment"):
+    with pytest.raises(ServerUnreachable, match="the code made it hang") as caught:
         episode.execute("hang")
+    assert "appworld_python" not in str(caught.value)  # nothing that its user could do
     assert time.monotonic() - begun < 30
     assert RealEpisode(pool, "toy_1", SOON).execute("print(x)").output == "0\n"
+
+
+def test_a_server_that_hangs_in_the_second_try_is_started_again(pool, monkeypatch):
+    """Its next user would wait until the time is up, and fail without a fault of its own."""
+    episode = RealEpisode(pool, "toy_2", SOON)
+    monkeypatch.setattr("agent_envs.envs.appworld.real.episode._GRACE", -4.0)
+    (server,) = (s for s in pool._holders if pool._holders[s] is episode)
+    with pytest.raises(ServerUnreachable):
+        episode.execute("fail, then hang")
+    monkeypatch.undo()
+    assert server.ask("/", None, 3.0)
+
+
+def test_a_server_that_is_just_ending_counts_as_dead(python, root):
+    """Its connections end a little before its process does."""
+    server = OwnServer(python, str(root))
+    try:
+        server.ready()
+        server.process.kill()
+        server.process.wait()
+        server.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.1)"])
+        assert server.recover()
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None, {}, {"supervisor": "Ada", "instruction": "", "datetime": ""},
+        {"supervisor": {"first_name": "Ada"}, "instruction": "", "datetime": ""},
+    ],
+)  # fmt: skip
+def test_an_opening_of_another_form_is_a_server_error(pool, monkeypatch, answer):
+    monkeypatch.setattr(Server, "ask", lambda self, path, body, seconds: answer)
+    with pytest.raises(ServerError, match="does not answer as AppWorld"):
+        RealEpisode(pool, "toy_1", SOON)
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "report", {}, {"passes": None, "failures": []}, {"passes": ["x"], "failures": []}]
+)  # fmt: skip
+def test_an_evaluation_of_another_form_is_a_server_error(pool, monkeypatch, answer):
+    """It must not read as a task without checks."""
+    episode = RealEpisode(pool, "toy_1", SOON)
+    monkeypatch.setattr(Server, "ask", lambda self, path, body, seconds: answer)
+    with pytest.raises(ServerError, match="does not answer as AppWorld"):
+        episode.report()
 
 
 def test_journals_replay(pool):
@@ -217,11 +271,64 @@ def test_what_is_missing_is_said_with_the_commands(python, root, tmp_path, monke
         RealEpisode(refusing, "toy_1", SOON)
 
 
+def test_a_server_that_ends_at_its_first_answer_is_heard(python, root, monkeypatch):
+    monkeypatch.setenv("APPWORLD_STUB", "crashes")
+    server = OwnServer(python, str(root))
+    with pytest.raises(ServerUnreachable, match=r"(?s)no room left.*download data"):
+        server.ready()
+    assert server.process.poll() is not None
+
+
 def test_a_given_url(pool, python, root):
     RealEpisode(pool, "toy_1", SOON)
     url = next(iter(pool._holders)).url
     given = pool_of((url,), None, str(root), 1)
     assert RealEpisode(given, "toy_4", SOON).execute("print(x)").output == "0\n"
+
+
+def test_pools_that_share_a_given_server_do_not_share_its_world(pool, root):
+    """Lists of URLs may overlap, and the server itself tells worlds apart by the task only."""
+    RealEpisode(pool, "toy_1", SOON)
+    one, two = (server.url for server in pool._holders)
+    pools = [pool_of(urls, None, str(root), n) for n, urls in enumerate([(one,), (one + "/",)], 1)]
+    pools.append(pool_of((one, two), None, str(root), 1))
+    episodes = [RealEpisode(p, "toy_4", SOON) for p in pools]
+    for turn in range(1, 4):
+        for number, episode in enumerate(episodes, 1):
+            episode.execute(f"x += {number}")
+        shown = [episode.execute("print(x)").output for episode in episodes]
+        assert shown == [f"{turn * number}\n" for number in range(1, 4)]
+
+
+def test_threads_get_the_same_pool(root, monkeypatch):
+    class SlowPool(Pool):
+        def __init__(self, make):
+            time.sleep(0.05)
+            super().__init__(make)
+
+    monkeypatch.setattr("agent_envs.envs.appworld.real.pool.Pool", SlowPool)
+    found: list[Pool] = []
+    ask = partial(pool_of, ("http://127.0.0.1:9",), None, str(root), 1)
+    threads = [threading.Thread(target=lambda: found.append(ask())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "https://localhost", "http://", "http://a:b", "http://[::1", "", 8000]
+)
+def test_urls_of_no_server_are_refused_at_once(url, root):
+    with pytest.raises(OptionError, match=r"must look like http://127\.0\.0\.1:8000"):
+        pool_of((url,), None, str(root), 1)
+
+
+def test_a_server_that_is_named_twice_is_refused(root):
+    """Two episodes would play in its one world."""
+    with pytest.raises(OptionError, match="twice"):
+        pool_of(("http://127.0.0.1:81", "http://127.0.0.1:81/"), None, str(root), 1)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +375,58 @@ def test_a_server_that_drips_is_given_up():
         with pytest.raises(ServerUnreachable):
             server.ask("/execute", {}, 1)
         assert time.monotonic() - begun < 5
+
+
+def test_an_interpreter_may_be_given_relative_to_where_we_run(python, root, monkeypatch):
+    monkeypatch.chdir(Path(python).parent)
+    pool = pool_of((), "./python", str(root), 1)
+    try:
+        assert RealEpisode(pool, "toy_1", SOON).execute("print(x)").output == "0\n"
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("error", [ServerUnreachable("odd"), KeyboardInterrupt()])
+def test_servers_that_run_end_where_a_later_one_fails(python, root, error):
+    started: list[OwnServer] = []
+
+    def make():
+        started.append(OwnServer(python, str(root)))
+        yield started[0]
+        raise error
+
+    with pytest.raises(type(error)):
+        RealEpisode(Pool(make), "toy_1", SOON)
+    assert started[0].process.poll() is not None
+
+
+def test_a_server_that_cannot_be_run_is_an_error_with_the_commands(root, tmp_path):
+    before = len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
+    with pytest.raises(ServerUnreachable, match=r"(?s)No such file.*download data"):
+        OwnServer(str(tmp_path / "gone"), str(root))
+    if sys.platform == "linux":
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors as Linux does")
+def test_servers_start_where_many_descriptors_are_open(python, root):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this system allows fewer descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        server = OwnServer(python, str(root))
+        try:
+            server.ready()
+        finally:
+            server.stop()
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_no_descriptor_is_left_behind(python, root):

@@ -198,6 +198,19 @@ def test_data(cli, tmp_path, monkeypatch):
     assert cli("data", "info", "nope")[0] == 2
 
 
+def test_data_clear_counts_what_goes_not_what_links_lead_to(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_ENVS_CACHE", str(tmp_path / "cache"))
+    index = tmp_path / "cache" / "webshop" / "mine"
+    index.mkdir(parents=True)
+    (index / "meta.json").write_text("{}")
+    (tmp_path / "large").write_text("x" * 1000)
+    (index / "link").symlink_to(tmp_path / "large")
+    (found,) = json.loads(cli("data", "clear", "--yes", "--json")[1])["found"]
+    assert found["bytes"] == 2
+    assert (tmp_path / "large").exists()
+    assert not index.exists()
+
+
 def test_data_clear_asks_lists_and_touches_only_its_own(cli, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     monkeypatch.setenv("AGENT_ENVS_CACHE", str(cache))

@@ -53,6 +53,27 @@ def test_problems_are_an_exit_code(monkeypatch):
     assert "/nowhere/at all" in found["data"][0]["text"]
 
 
+@pytest.mark.parametrize("inside", ["", "deeper/down"])
+def test_a_file_in_the_place_of_the_cache(tmp_path, monkeypatch, inside):
+    file = tmp_path / "cache"
+    file.write_text("")
+    monkeypatch.setenv("AGENT_ENVS_CACHE", str(file / inside))
+    (cache,) = findings(code=1)["cache"]
+    assert cache["state"] == "problem"
+    assert f"{file} is a file" in cache["text"]
+
+
+def test_what_a_check_found_before_it_broke_is_told_in_lines(monkeypatch):
+    def _odd():
+        yield doctor.Finding("first", "ok", "two\nlines")
+        raise RuntimeError("more\nlines")
+
+    monkeypatch.setattr(doctor, "CHECKS", (_odd,))
+    found = findings(code=1)  # which looks for line ends
+    assert found["first"][0]["text"] == "two lines"
+    assert found["odd"][0]["text"].endswith("RuntimeError: more lines")
+
+
 def test_no_home(monkeypatch):
     for name in ("HOME", "XDG_CACHE_HOME", "AGENT_ENVS_CACHE"):
         monkeypatch.delenv(name, raising=False)
@@ -148,6 +169,10 @@ def test_versions_against_their_ranges(monkeypatch):
         ("1.5", "~=1.4", True),
         ("2.0", "~=1.4", False),
         ("1.0", "!=1.0", False),
+        ("1.0.1", "!=1.0", True),
+        ("1.0.1", "!=1.0.*", False),
+        ("1.0.1", "==1.0", False),
+        ("1.0", "==1.0.0", True),
         ("1.0", "", True),
         ("1.0rc1", ">=1.0", True),
         ("strange", ">=1", False),
@@ -168,7 +193,7 @@ def test_a_torch_that_cannot_be_imported(monkeypatch):
     assert gpu == {
         "topic": "gpu",
         "state": "problem",
-        "text": "torch cannot be imported: ImportError: libcudart",
+        "text": "torch cannot be used: ImportError: libcudart",
     }
 
 

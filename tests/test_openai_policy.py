@@ -258,6 +258,23 @@ def test_a_key_reaches_the_server_and_nothing_else(serve, tmp_path, monkeypatch,
         assert CANARY[:10] not in text
 
 
+@pytest.mark.parametrize(
+    "url", ["http://", "http://[::1", "http://host:abc/v1", "http://host/v1\n", "http://ho st"]
+)
+def test_an_address_that_cannot_be_called_is_refused_at_once(url):
+    with pytest.raises(OptionError, match="base_url"):
+        OpenAIChatPolicy("m", base_url=url)
+
+
+@pytest.mark.parametrize(
+    "url", ["me:pass1@host", "http://me:pass1@host:x", "http://me:pass1/2@host"]
+)
+def test_a_password_in_an_address_is_not_repeated(url):
+    with pytest.raises(OptionError, match="base_url") as caught:
+        OpenAIChatPolicy("m", base_url=url)
+    assert "pass1" not in str(caught.value)
+
+
 @pytest.mark.parametrize("key", ["a key", "key\n", "schl\u00fcssel"])
 def test_a_key_that_fits_no_header_is_refused_unseen(key):
     with pytest.raises(OptionError) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -16,6 +17,7 @@ for _module in ("msgpack", "orjson", "starlette", "uvicorn", "websockets"):
     pytest.importorskip(_module, reason="the server needs the extra server")
 
 import gymnasium
+from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -23,7 +25,10 @@ import agent_envs
 from agent_envs.agent import AgentGroup, parser_for
 from agent_envs.core import OptionError
 from agent_envs_server import Settings, openenv_json
+from agent_envs_server.counters import Counters, new_board
+from agent_envs_server.engine import Crew
 from agent_envs_server.openenv_http import mounts
+from agent_envs_server.openenv_socket import OpenEnvSocket
 from agent_envs_server.refusals import Refusal
 from tests.conftest import ROOT
 from tests.serving import Served
@@ -96,6 +101,36 @@ class Client:
 def client(server):
     with Client(server.url) as one:
         yield one
+
+
+def test_an_environment_that_cannot_be_imported_takes_no_place():
+    """The session is not made, so its place must be given back; nor does its import stop the loop."""
+    agent_envs.register("Test/Unimportable-v0", "tests.no_such_module:NoEnv")
+    counters = Counters(new_board(1), 1, 0)
+    sent: list[dict] = []
+
+    async def play() -> None:
+        incoming: asyncio.Queue[dict] = asyncio.Queue()
+        await incoming.put({"type": "websocket.connect"})
+
+        async def send(message) -> None:
+            sent.append(message)
+
+        scope = {"type": "websocket", "query_string": b"", "headers": [], "path": "/ws"}
+        socket = WebSocket(scope, incoming.get, send)
+        settings = Settings()
+        await OpenEnvSocket(socket, settings, counters, Crew(), "Test/Unimportable-v0").serve()
+
+    try:
+        asyncio.run(asyncio.wait_for(play(), 30))
+    finally:
+        agent_envs.registration._ids.remove("Test/Unimportable-v0")
+        gymnasium.registry.pop("Test/Unimportable-v0")
+    assert counters.total("sessions") == 0
+    assert [message["type"].partition(".")[2] for message in sent] == ["accept", "send", "close"]
+    data = json.loads(sent[1]["text"])["data"]
+    assert data["code"] == "FACTORY_ERROR"
+    assert "no_such_module" in data["message"]
 
 
 # -- messages --------------------------------------------------------------------------------------

@@ -36,6 +36,23 @@ def test_results_and_errors_come_back():
     assert asyncio.run(play()).startswith("shared")
 
 
+@pytest.mark.parametrize("bound", [True, False])
+@pytest.mark.parametrize("error", [StopIteration("odd"), SystemExit("odd")])
+def test_errors_that_no_future_takes_are_answers_too(error, bound):
+    def call() -> None:
+        raise error
+
+    async def play():
+        engine, other = await warmed(engines(2, bound=bound))
+        failing, fine = engine.submit(call), other.submit(lambda: 3)
+        with pytest.raises(RuntimeError, match=f"{type(error).__name__}: odd"):
+            await asyncio.wait_for(failing, 10)
+        assert await asyncio.wait_for(fine, 10) == 3
+        return await asyncio.wait_for(engine.submit(lambda: 7), 10)
+
+    assert asyncio.run(play()) == 7
+
+
 def test_quick_sessions_share_a_thread_and_slow_ones_have_their_own():
     async def play():
         quick = await warmed(engines(20))
@@ -89,6 +106,23 @@ def test_threads_do_not_pile_up():
     assert threading.active_count() <= before + 2
 
 
+def test_a_thread_that_became_idle_as_it_was_taken_over_from_counts_no_more():
+    """It still takes one job; when that looked like a job that hangs, each takeover led to the next."""
+
+    async def play():
+        crew = Crew()
+        (engine,) = await warmed(engines(1, crew))
+        await engine.submit(lambda: None)
+        crew._take_over()  # with a thread that waits for jobs
+        names = set()
+        for _ in range(12):
+            names.add(await engine.submit(lambda: threading.current_thread().name))
+            await asyncio.sleep(2.5 * PATIENCE)
+        return names
+
+    assert asyncio.run(play()) <= {"shared-1", "shared-2"}
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_calls_of_a_session_never_overlap(seed):
     rng = random.Random(seed)
@@ -137,6 +171,26 @@ def test_the_last_call_waits_for_the_one_at_work(bound):
     asyncio.run(play())
     assert ended.wait(10)
     assert order == ["call", "last"]
+
+
+def test_a_call_that_still_waits_never_runs_after_the_last_one():
+    release, ended = threading.Event(), threading.Event()
+
+    async def play():
+        hanging, engine = await warmed(engines(2))
+        stuck = hanging.submit(release.wait)
+        waiting = engine.submit(lambda: "made after the end")
+        engine.stop(ended.set)
+        assert ended.wait(10)
+        with pytest.raises(RuntimeError, match="closed"):
+            await waiting
+        release.set()
+        await stuck
+
+    try:
+        asyncio.run(asyncio.wait_for(play(), 30))
+    finally:
+        release.set()
 
 
 def test_a_bound_session_keeps_its_thread():

@@ -82,9 +82,10 @@ class OpenAIChatPolicy:
         url = base_url or os.environ.get("OPENAI_BASE_URL")
         if not self._model:
             raise OptionError("which model? Pass model=... or set OPENAI_MODEL")
-        if not url or not url.startswith(("http://", "https://")):
+        if not url or not url.startswith(("http://", "https://")) or not _has_host(url):
+            shown = "one with '@'" if url and "@" in url else repr(url)  # may hold a password
             raise OptionError(
-                f"base_url must be an http(s) address, got {url!r}: pass it or set OPENAI_BASE_URL"
+                f"base_url must be an http(s) address, got {shown}: pass it or set OPENAI_BASE_URL"
             )
         if "@" in urlsplit(url).netloc:
             raise OptionError(
@@ -201,6 +202,15 @@ class OpenAIChatPolicy:
     def _without_key(self, text: str) -> str:
         """Errors reach logs and trajectory files, which the key must not."""
         return text.replace(self._key, "***") if self._key else text
+
+
+def _has_host(url: str) -> bool:
+    """Whether an address can be called at all; each call would be retried in vain otherwise."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0 and url.isprintable() and " " not in url
+    except ValueError:  # no port, no IPv6 address
+        return False
 
 
 def _retry_after(headers: Any) -> float | None:

@@ -73,4 +73,5 @@ def _agreed(count: int) -> bool:
 def _size(path: Path) -> int:
     if path.is_file():
         return path.stat().st_size
-    return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
+    parts = (part for part in path.rglob("*") if part.is_file() and not part.is_symlink())
+    return sum(part.stat().st_size for part in parts)  # what a link leads to stays

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -60,12 +60,19 @@ def doctor(as_json: Json = False) -> None:
 
 
 def _run(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """A check that breaks is a finding itself."""
+    """A check that breaks is a finding itself, after what it found before; each is one line."""
+    found: list[Finding] = []
     try:
-        return list(check())
+        for finding in check():
+            found.append(finding)
     except Exception as error:
         name = check.__name__.strip("_").replace("_", " ")
-        return [Finding(name, "problem", f"could not be checked: {type(error).__name__}: {error}")]
+        why = f"could not be checked: {type(error).__name__}: {error}"
+        found.append(Finding(name, "problem", why))
+    return [
+        replace(finding, text=" ".join(map(str.strip, finding.text.splitlines())))
+        for finding in found
+    ]
 
 
 def _python() -> Iterator[Finding]:
@@ -171,7 +178,7 @@ def _hardware() -> Iterator[Finding]:
     )
     if asked.returncode:
         last = (asked.stderr.strip().splitlines() or ["it ended"])[-1]
-        yield Finding("gpu", "problem", f"torch cannot be imported: {last}")
+        yield Finding("gpu", "problem", f"torch cannot be used: {last}")
         return
     names, half, version = json.loads(asked.stdout.strip().splitlines()[-1])
     if names:
@@ -198,6 +205,11 @@ def _rights() -> Iterator[Finding]:
     """Whether the caches can be written."""
     folder = cache_dir()
     base = _existing(folder)
+    other = next((one for one in (folder, *folder.parents) if one.is_file()), None)
+    if other is not None:
+        why = f"{other} is a file where a folder is wanted"
+        yield Finding("cache", "problem", f"{why}; set AGENT_ENVS_CACHE to another folder")
+        return
     try:
         with tempfile.NamedTemporaryFile(dir=base, prefix=".agent-envs-doctor"):
             pass
@@ -256,7 +268,7 @@ def _within(version: str, wanted: str) -> bool:
         found, limit = _numbers(version), _numbers(bound)
         width = max(len(found), len(limit))
         left, right = (tuple(n + (0,) * (width - len(n))) for n in (found, limit))
-        same = found[: len(limit)] == limit
+        same = found[: len(limit)] == limit if bound.endswith("*") else left == right
         holds = {
             ">=": left >= right, "<=": left <= right, ">": left > right, "<": left < right,
             "==": same, "!=": not same, "~=": left >= right and found[: len(limit) - 1] == limit[:-1],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from agent_envs.envs.appworld.real.pool import Pool
 from agent_envs.envs.appworld.real.server import Server, WorldLost
 
 _GRACE = 30.0  # seconds over the server's own limit: it shall be the one to say that time is up
+_PERSON = ("first_name", "last_name", "email", "phone_number")
 _FAILED = ("Execution failed.", "Syntax error in line", "Execution timed out")
 
 
@@ -76,7 +77,7 @@ class RealEpisode:
                     raise
             try:
                 return self._with(server, True, work)
-            except WorldLost:
+            except ServerError:  # it may hang: the next one to use it shall not wait for it
                 server.recover()
                 raise
 
@@ -97,11 +98,16 @@ class RealEpisode:
         return str(self._ask(server, "/execute", code=code))
 
     def _read_brief(self, server: Server) -> Brief:
-        opening: Mapping[str, Any] = self._opening
-        supervisor = {name: str(value) for name, value in dict(opening["supervisor"]).items()}
-        return Brief(
-            self._task_id, str(opening["instruction"]), supervisor, str(opening["datetime"])
-        )
+        opening: Any = self._opening
+        try:
+            person = {name: str(opening["supervisor"][name]) for name in _PERSON}
+            told, now = str(opening["instruction"]), str(opening["datetime"])
+        except (KeyError, TypeError) as error:
+            raise ServerError(
+                f"/initialize of {server.url} does not answer as AppWorld 0.1.3 does: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return Brief(self._task_id, told, person, now)
 
     def _ask(self, server: Server, path: str, **fields: Any) -> Any:
         seconds = self._settings.timeout_seconds + _GRACE
@@ -110,12 +116,16 @@ class RealEpisode:
 
 def _report(found: Any) -> Report:
     """What ``/evaluate`` says: passes and failures with labels no_op_pass and no_op_fail."""
-    if not isinstance(found, Mapping):
-        raise ServerError(f"/evaluate answered with {type(found).__name__}")
-    return Report(
-        tuple(
-            Verdict(str(one.get("requirement", "")), passed, one.get("label") == "no_op_pass")
-            for passed, name in ((True, "passes"), (False, "failures"))
-            for one in found.get(name, ())
+    try:
+        return Report(
+            tuple(
+                Verdict(str(one.get("requirement", "")), passed, one.get("label") == "no_op_pass")
+                for passed, name in ((True, "passes"), (False, "failures"))
+                for one in found[name]
+            )
         )
-    )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ServerError(
+            f"/evaluate does not answer as AppWorld 0.1.3 does ({type(error).__name__}: {error}): "
+            f"{found!r:.200}"
+        ) from error

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from agent_envs.core.errors import OptionError, ServerError
+from agent_envs.core.errors import OptionError
 from agent_envs.envs.appworld.real.server import OwnServer, Server
 from agent_envs.envs.appworld.real.tasks import check_installation
+
+_making = threading.Lock()
+_shared: dict[tuple[Any, ...], Server] = {}  # each given server once, as it holds one world
 
 
 class Pool:
@@ -23,7 +26,7 @@ class Pool:
         make: the servers; called when the first is wanted.
     """
 
-    def __init__(self, make: Callable[[], Sequence[Server]]) -> None:
+    def __init__(self, make: Callable[[], Iterable[Server]]) -> None:
         self._make = make
         self._free = threading.Condition()
         self._holders: dict[Server, Any] = {}  # the one used last at the end
@@ -42,9 +45,14 @@ class Pool:
             self._holders[server] = holder
             self._busy.add(server)
         try:
-            yield server, fresh
+            with server.turn:  # pools with different lists of URLs may share it
+                fresh = fresh or server.tenant is not holder
+                server.tenant = None  # nobody knows what it holds if this fails
+                yield server, fresh
+                server.tenant = holder
         except BaseException:
-            self._holders[server] = None  # nobody knows what it holds now
+            with self._free:
+                self._holders[server] = None
             raise
         finally:
             with self._free:
@@ -66,11 +74,13 @@ class Pool:
 
     def _open(self) -> None:
         if not self._holders:
-            servers = self._make()
+            servers: list[Server] = []
             try:
+                for server in self._make():
+                    servers.append(server)  # one by one: a later one may fail to start
                 for server in servers:
                     server.ready()
-            except ServerError:
+            except BaseException:
                 for server in servers:
                     server.stop()
                 raise
@@ -85,20 +95,31 @@ def _without(holders: dict[Server, Any], server: Server) -> dict[Server, Any]:
     return {other: held for other, held in holders.items() if other is not server}
 
 
-@lru_cache(maxsize=16)
 def pool_of(urls: tuple[str, ...], python: str | None, root: str, servers: int) -> Pool:
     """The process's pool with these servers: given URLs, or ``servers`` processes of our own."""
+    with _making:  # a cache alone lets two threads make two
+        return _pool_of(urls, python, root, servers)
+
+
+@lru_cache(maxsize=16)
+def _pool_of(urls: tuple[str, ...], python: str | None, root: str, servers: int) -> Pool:
     if bool(urls) == (python is not None):
         raise OptionError(
             "backend='appworld' needs either appworld_python (the interpreter of the virtual environment "
             "that AppWorld is installed in) or appworld_urls (servers that run already)"
         )
 
-    def make() -> Sequence[Server]:
+    given = [_shared.setdefault(server.place, server) for server in map(Server, urls)]
+    if len(set(given)) < len(given):
+        raise OptionError(
+            f"appworld_urls name a server twice, which holds one world: {', '.join(urls)}"
+        )
+
+    def make() -> Iterable[Server]:
         if python is None:
-            return [Server(url) for url in urls]
+            return given
         check_installation(python, root)
-        return [OwnServer(python, root) for _ in range(servers)]
+        return (OwnServer(python, root) for _ in range(servers))
 
     pool = Pool(make)
     atexit.register(pool.close)

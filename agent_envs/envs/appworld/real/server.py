@@ -6,21 +6,23 @@ import http.client
 import json
 import logging
 import os
-import select
 import subprocess
 import tempfile
+import threading
 import time
+from multiprocessing.connection import wait  # select() takes no descriptor above 1023
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_envs.core.errors import ServerError, ServerUnreachable
+from agent_envs.core.errors import OptionError, ServerError, ServerUnreachable
 from agent_envs.core.sockets import LOOPBACK, listen, url_of
 
 logger = logging.getLogger("agent_envs.appworld")
 LONGEST_ANSWER = 64 << 20  # bytes
 START_SECONDS = 120.0
 _TRIES = 3
+_ENDING = 0.5  # seconds between a process's last sign and its end
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 
 
@@ -33,11 +35,30 @@ class Server:
 
     Args:
         url: of a server that runs already; it is never ended.
+
+    Attributes:
+        turn: held during a request.
+        tenant: whose world it holds.
+
+    Raises:
+        OptionError: that is no URL of a server.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._address = urlsplit(url)
+        self.turn = threading.Lock()
+        self.tenant: object = None
+        try:
+            self._address = urlsplit(url)
+            usable = self._address.scheme == "http" and self._address.hostname
+            path = self._address.path.rstrip("/")
+            self.place = self._address.hostname, self._address.port or 80, path
+        except (ValueError, TypeError, AttributeError):  # no number, no text
+            usable = None
+        if not usable:
+            raise OptionError(
+                f"an AppWorld server's URL must look like http://127.0.0.1:8000, got {url!r:.200}"
+            )
 
     def ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until it answers.
@@ -120,7 +141,9 @@ class OwnServer(Server):
     """
 
     def __init__(self, python: str, root: str) -> None:
-        self._python, self._root = python, root
+        # it runs in another folder; a bare name is looked up in PATH
+        self._python = str(Path(python).absolute()) if os.sep in python else python
+        self._root = root
         self._start()
 
     def _start(self) -> None:
@@ -134,6 +157,9 @@ class OwnServer(Server):
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._words,
                 pass_fds=(listener.fileno(), told), cwd=self._root,
             )  # fmt: skip
+        except OSError as error:
+            self._forget()
+            raise ServerUnreachable(_advice(self._python, self._root, str(error))) from error
         finally:
             os.close(told)
             listener.close()
@@ -145,11 +171,16 @@ class OwnServer(Server):
     def ready(self, seconds: float = START_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         for attempt in range(_TRIES):
-            if not select.select([self._news], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not wait([self._news], max(0.0, deadline - time.monotonic())):
                 break
             if os.read(self._news, 100):  # it has our socket; else it has ended
-                super().ready(max(0.0, deadline - time.monotonic()))
-                return
+                try:
+                    super().ready(max(0.0, deadline - time.monotonic()))
+                    return
+                except ServerUnreachable as error:
+                    why = f"{error}; {self._last_words()}"
+                    self.stop()
+                    raise ServerUnreachable(_advice(self._python, self._root, why)) from error
             why = self._last_words()
             self.stop()
             if attempt + 1 == _TRIES:
@@ -160,7 +191,11 @@ class OwnServer(Server):
         raise ServerUnreachable(_advice(self._python, self._root, why))
 
     def recover(self) -> bool:
-        died = not self.alive  # otherwise it hangs, and would again
+        try:
+            self.process.wait(_ENDING)
+            died = True
+        except subprocess.TimeoutExpired:
+            died = False  # it hangs, and would again
         self.stop()
         self._start()
         self.ready()
@@ -170,10 +205,19 @@ class OwnServer(Server):
         """End our own process, and no other."""
         self.process.kill()
         self.process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
         if self._news >= 0:
             os.close(self._news)
             self._words.close()
             self._news = -1
+
+    def _unreachable(self, why: str) -> ServerUnreachable:
+        return ServerUnreachable(
+            f"the AppWorld server that was started here ({self.url}) gave no answer that can be used "
+            f"({why}): the code made it hang or ended it, or it failed"
+        )
 
     def _last_words(self) -> str:
         self._words.seek(0)
