@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import zlib
+
 import gymnasium
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agent_envs
-from agent_envs.core import OptionError
+from agent_envs.core import OptionError, StateError
 from agent_envs.envs.appworld.build import make_apps
 from agent_envs.envs.appworld.env import cut, shared_executor
 from agent_envs.envs.appworld.episode import Report, Verdict
-from agent_envs.envs.appworld.execution import Limits
+from agent_envs.envs.appworld.execution import Execution, Limits
+from agent_envs.envs.appworld.execution.process import ProcessSession
 from agent_envs.envs.appworld.sim import SimEpisode
 from agent_envs.envs.appworld.tasks import Catalogue, Goal, scenario_of, task_of, verdicts
 from agent_envs.envs.appworld.tasks.catalogue import SPLITS, VARIANTS
@@ -274,6 +278,50 @@ def test_forks_go_on_alike_and_run_no_api_twice():
     observations, *_ = group.step(["import random\nprint(random.random())"] * 3)
     assert len(set(observations)) == 1
     group.close()
+
+
+def test_forks_after_lost_variables_go_on_alike():
+    group = agent_envs.make_group(ENV_ID, 1, 2, seconds=0.3)
+    group.reset(seed=3)
+    calls = "for _ in range(7): apis.api_docs.show_app_descriptions()\n"
+    loop = "def f():\n  while True:\n    try:\n      for i in range(10**9): i + 1\n    except BaseException: pass\nf()"
+    *_, infos = group.step([calls + loop, None])
+    assert infos["variables_lost"][0]
+    group.fork(0, [1])
+    look = "import datetime, random, time\nprint(datetime.datetime.now(), time.monotonic(), random.random())"
+    observations, *_ = group.step([look] * 2)
+    assert observations[0] == observations[1]
+    group.close()
+
+
+def test_a_copy_that_cannot_be_made_again_says_so(monkeypatch):
+    """The code that runs again may be ended this time: memory of the group, a busy machine."""
+    env, copy = make(), make()
+    env.reset(seed=3)
+    env.step("x = 1")
+    copy.set_state(env.get_state())
+    run, ends = ProcessSession.run, [Execution("gone", True, True, 0)]
+    monkeypatch.setattr(ProcessSession, "run", lambda *args: ends.pop() if ends else run(*args))
+    observation, *_, info = copy.step("print('x' in globals())")
+    assert not ends
+    assert observation.startswith("All variables of earlier steps are lost")
+    assert observation.strip().endswith("False")
+    assert info["variables_lost"]
+    assert not copy.step("y = 1")[4]["variables_lost"]
+
+
+def test_a_saved_namespace_outlasts_a_failed_restore():
+    """monty: what was saved is what later steps build on, also when the session has to start again."""
+    pytest.importorskip("pydantic_monty", reason="needs the extra appworld-monty")
+    env, copy = make(executor="monty"), make(executor="monty")
+    env.reset(seed=1)
+    env.step("x = 1")
+    copy.set_state(env.get_state())
+    copy.step("y = 2")
+    content = json.loads(zlib.decompress(copy.get_state()[4:])) | {"steps": -1}
+    with pytest.raises(StateError):
+        copy.set_state(b"AE1:" + zlib.compress(json.dumps(content).encode()))
+    assert copy.step("print(x, y)")[0].strip() == "1 2"
 
 
 def test_a_world_of_its_own_for_each_replica():
