@@ -119,6 +119,17 @@ def test_unknown_tasks(task_id):
         (3, "three", False),
         (12.5, "$12.50", True),
         (1234.5, "1,234.50", True),
+        (1234.5, "$1,234.50", True),
+        (1234567, "1,234,567", True),
+        (30, "3,0", False),
+        (12.5, "1,2.5", False),
+        (12, "1_2", False),
+        (3, "٣", False),
+        (1, True, False),
+        (3, 10**4000, False),
+        (3, [10**4000], False),
+        (3, -1e300, False),
+        (3, "9" * 5000, False),
         (12.5, 12.51, False),
         ("Ada Stub", " 'ada stub' ", True),
         ("Ada", "Ada Stub", False),
@@ -206,6 +217,18 @@ def test_rewards_and_scores():
     assert 0 < reward == info["score"] < 1
     assert info["failed_checks"]
     assert not info["won"]
+
+
+@pytest.mark.parametrize(
+    "call", ["supervisor.complete_task(answer=", "spotify.search_songs(artist_id="]
+)
+@pytest.mark.parametrize("number", ["10**400", "-(10**4000)", "[10**4000]"])
+def test_numbers_beyond_floats_are_refused(call, number):
+    env = make()
+    env.reset(seed=0)
+    observation, _, terminated, *_ = env.step(f"apis.{call}{number})")
+    assert "too large" in observation or "must be of type integer" in observation
+    assert not terminated
 
 
 def test_interactions_are_limited():
