@@ -188,6 +188,56 @@ def test_scores():
     assert report((True, True)).score == 0.0
 
 
+def changed(task_id: str, old: str, new: str) -> bool:
+    """Whether a reference solution with another text in it still wins."""
+    task = task_of(task_id)
+    assert sum(old in piece for piece in task.solution) == 1
+    return play(task, [piece.replace(old, new) for piece in task.solution]).success
+
+
+def test_equal_shares_are_equal_however_they_are_entered():
+    """Cents that cannot be split may lie anywhere; other shares are not alike."""
+    head = "ms = [m['email'] for m in group['members']]\namount = 50.0\n"
+    call = "apis.splitwise.add_expense(access_token=token_splitwise,"
+    for rest, right in (("0", True), ("-1", True), ("None", False)):
+        parts = (
+            "n = len(ms)\ncents = [5000 // n] * n\n"
+            + ("cents[0] += 500; cents[-1] -= 500\n" if rest == "None" else "")
+            + f"cents[{rest if rest != 'None' else 0}] += 5000 - sum(cents)\n"
+        )
+        task = task_of("add_expense_0_1")
+        amount = task.goal.inserted[0][1]["amount"]
+        code = (head + parts).replace("50.0", str(amount)).replace("5000", str(round(amount * 100)))
+        pieces = [
+            code + piece.replace(f"amount={amount})", f"amount={amount}, sharer_emails=ms, "
+            "share_amounts=[c / 100 for c in cents])") if call in piece else piece
+            for piece in task.solution
+        ]  # fmt: skip
+        assert play(task, pieces).success is right, rest
+
+
+def test_a_forwarded_receipt_has_its_attachment():
+    old = "apis.gmail.forward_email(access_token=token_gmail, email_id=mail['email_id'], "
+    new = (
+        "full = apis.gmail.show_email(access_token=token_gmail, email_id=mail['email_id'])\n"
+        "apis.gmail.send_email(access_token=token_gmail, subject='Fwd: ' + subject, body=full['body'], "
+    )
+    assert not changed("forward_receipt_300_1", old, new)
+
+
+def test_instructions_say_which_money_moves():
+    """A card would do as well where the balance is not named, and the checks would not have it."""
+    for name, family in FAMILIES.items():
+        goal = task_of(f"{name}_{300 if family.challenge else 0}_1").goal
+        if any(table == "venmo.transactions" for table, _ in goal.inserted):
+            assert all("balance" in phrase for phrase in family.phrases), name
+
+
+def test_instructions_say_whether_archived_mails_count():
+    for name in ("unread", "star_sender", "reply_latest", "archive_old"):
+        assert all("archive" in phrase.lower() for phrase in FAMILIES[name].phrases)
+
+
 # -- the environment -------------------------------------------------------------------------------
 
 
