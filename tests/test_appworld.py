@@ -99,7 +99,17 @@ def test_a_task_is_the_same_in_every_process(run_python):
 
 @pytest.mark.parametrize(
     "task_id",
-    ["", "x", "x_1_1", "alarms_off_1_4", "alarms_off_-1_1", "alarms_off_1", "alarms_off_٣_1"],
+    [
+        "",
+        "x",
+        "x_1_1",
+        "alarms_off_1_4",
+        "alarms_off_-1_1",
+        "alarms_off_1",
+        "alarms_off_٣_1",
+        "alarms_off_01_1",
+        f"alarms_off_{'9' * 5000}_1",
+    ],  # fmt: skip
 )
 def test_unknown_tasks(task_id):
     with pytest.raises(OptionError, match=r"no embedded task|no task"):
