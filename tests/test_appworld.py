@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 import zlib
 
 import gymnasium
@@ -109,7 +110,7 @@ def test_a_task_is_the_same_in_every_process(run_python):
         "alarms_off_٣_1",
         "alarms_off_01_1",
         f"alarms_off_{'9' * 5000}_1",
-    ],  # fmt: skip
+    ],
 )
 def test_unknown_tasks(task_id):
     with pytest.raises(OptionError, match=r"no embedded task|no task"):
@@ -361,6 +362,25 @@ def test_forks_go_on_alike_and_run_no_api_twice():
     observations, *_ = group.step(["import random\nprint(random.random())"] * 3)
     assert len(set(observations)) == 1
     group.close()
+
+
+def test_many_answers_are_kept_small():
+    """A replica keeps what its APIs answered, for its copies; an episode may hold 50,000 answers."""
+    env = make()
+    env.reset(options={"task_id": "follow_0_1"})
+    code = "for i in range(300): x = apis.spotify.search_songs(page_index=i % 8, page_limit=20)"
+    env.step(code)
+    assert "300" in env.step("print(i + 1)")[0]
+    tracemalloc.start()
+    try:
+        env.step(code)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 700_000
+    copy = make()
+    copy.set_state(env.get_state())
+    assert copy.step("print(i, x)")[0] == env.step("print(i, x)")[0]
 
 
 def test_forks_after_lost_variables_go_on_alike():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,7 +35,7 @@ class SimEpisode:
         self._session: Session | None = None
         # a namespace: what it began with (its clock; its content, where that was saved), and since then
         self._saved: bytes | None = None
-        self._done: list[tuple[str, list[Answered]]] = []  # what the namespace has seen
+        self._done: list[tuple[str, bytes]] = []  # code and its answers, packed: they can be many
         self.completed = False
         self.calls = 0
         person = apps.call(self._db, task.supervisor, "supervisor", "show_profile", {})
@@ -62,7 +64,7 @@ class SimEpisode:
         if ran.lost:
             self._forget()
         else:
-            self._done.append((code, answers))
+            self._done.append((code, _packed(answers)))
         self.completed = self._completion() is not None
         return Shown(forgot + ran.output, ran.failed, ran.lost or bool(forgot))
 
@@ -77,9 +79,9 @@ class SimEpisode:
 
     def journal(self) -> Sequence[Any]:
         saved = None if self._session is None else self._session.snapshot()
-        done = [] if saved is not None else [[code, answers] for code, answers in self._done]
+        done = [] if saved is not None else [[code, _text(answers)] for code, answers in self._done]
         saved = self._saved if saved is None else saved
-        text = None if saved is None else base64.b64encode(saved).decode()
+        text = None if saved is None else _text(saved)
         return [self._db.snapshot(), text, done, self._began]
 
     def replay(self, journal: Sequence[Any]) -> None:
@@ -88,9 +90,9 @@ class SimEpisode:
         task = self._db.task
         self._db = Overlay.restore(self.task.world, db)
         self._db.task = task
-        self._done = [(str(code), list(answers)) for code, answers in done]
+        self._done = [(str(code), _bytes(answers)) for code, answers in done]
         self._began = str(began)
-        self._saved = None if saved is None else base64.b64decode(saved, validate=True)
+        self._saved = None if saved is None else _bytes(saved)
         if saved is not None:
             self._namespace()  # raises where it is another executor's
         self.completed = self._completion() is not None
@@ -125,7 +127,7 @@ class SimEpisode:
                 raise ValueError("its namespace was saved by another kind of executor (monty)")
             restore(self._saved)
         for code, answers in self._done:
-            if session.run(code, _answering(answers)).lost:
+            if session.run(code, _answering(_unpacked(answers))).lost:
                 self._forget()
                 self._session = self._new_session()
                 return self._session, _FORGOT
@@ -137,6 +139,22 @@ class SimEpisode:
             apps={app: self._apps.functions(app) for app in self._apps.names()},
             limits=self._limits,
         )  # fmt: skip
+
+
+def _packed(answers: list[Answered]) -> bytes:
+    return zlib.compress(json.dumps(answers).encode(), 1)
+
+
+def _unpacked(packed: bytes) -> list[Answered]:
+    return list(json.loads(zlib.decompress(packed)))
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _answering(answers: Sequence[Answered]) -> Any:
