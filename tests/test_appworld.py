@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+import zlib
+
 import gymnasium
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agent_envs
-from agent_envs.core import OptionError
+from agent_envs.core import OptionError, StateError
 from agent_envs.envs.appworld.build import make_apps
 from agent_envs.envs.appworld.env import cut, shared_executor
 from agent_envs.envs.appworld.episode import Report, Verdict
-from agent_envs.envs.appworld.execution import Limits
+from agent_envs.envs.appworld.execution import Execution, Limits
+from agent_envs.envs.appworld.execution.process import ProcessSession
 from agent_envs.envs.appworld.sim import SimEpisode
 from agent_envs.envs.appworld.tasks import Catalogue, Goal, scenario_of, task_of, verdicts
 from agent_envs.envs.appworld.tasks.catalogue import SPLITS, VARIANTS
@@ -95,7 +100,17 @@ def test_a_task_is_the_same_in_every_process(run_python):
 
 @pytest.mark.parametrize(
     "task_id",
-    ["", "x", "x_1_1", "alarms_off_1_4", "alarms_off_-1_1", "alarms_off_1", "alarms_off_٣_1"],
+    [
+        "",
+        "x",
+        "x_1_1",
+        "alarms_off_1_4",
+        "alarms_off_-1_1",
+        "alarms_off_1",
+        "alarms_off_٣_1",
+        "alarms_off_01_1",
+        f"alarms_off_{'9' * 5000}_1",
+    ],
 )
 def test_unknown_tasks(task_id):
     with pytest.raises(OptionError, match=r"no embedded task|no task"):
@@ -115,6 +130,17 @@ def test_unknown_tasks(task_id):
         (3, "three", False),
         (12.5, "$12.50", True),
         (1234.5, "1,234.50", True),
+        (1234.5, "$1,234.50", True),
+        (1234567, "1,234,567", True),
+        (30, "3,0", False),
+        (12.5, "1,2.5", False),
+        (12, "1_2", False),
+        (3, "٣", False),
+        (1, True, False),
+        (3, 10**4000, False),
+        (3, [10**4000], False),
+        (3, -1e300, False),
+        (3, "9" * 5000, False),
         (12.5, 12.51, False),
         ("Ada Stub", " 'ada stub' ", True),
         ("Ada", "Ada Stub", False),
@@ -174,6 +200,56 @@ def test_scores():
     assert given_up.failures == ("the task is marked as complete",)
 
 
+def changed(task_id: str, old: str, new: str) -> bool:
+    """Whether a reference solution with another text in it still wins."""
+    task = task_of(task_id)
+    assert sum(old in piece for piece in task.solution) == 1
+    return play(task, [piece.replace(old, new) for piece in task.solution]).success
+
+
+def test_equal_shares_are_equal_however_they_are_entered():
+    """Cents that cannot be split may lie anywhere; other shares are not alike."""
+    head = "ms = [m['email'] for m in group['members']]\namount = 50.0\n"
+    call = "apis.splitwise.add_expense(access_token=token_splitwise,"
+    for rest, right in (("0", True), ("-1", True), ("None", False)):
+        parts = (
+            "n = len(ms)\ncents = [5000 // n] * n\n"
+            + ("cents[0] += 500; cents[-1] -= 500\n" if rest == "None" else "")
+            + f"cents[{rest if rest != 'None' else 0}] += 5000 - sum(cents)\n"
+        )
+        task = task_of("add_expense_0_1")
+        amount = task.goal.inserted[0][1]["amount"]
+        code = (head + parts).replace("50.0", str(amount)).replace("5000", str(round(amount * 100)))
+        pieces = [
+            code + piece.replace(f"amount={amount})", f"amount={amount}, sharer_emails=ms, "
+            "share_amounts=[c / 100 for c in cents])") if call in piece else piece
+            for piece in task.solution
+        ]  # fmt: skip
+        assert play(task, pieces).success is right, rest
+
+
+def test_a_forwarded_receipt_has_its_attachment():
+    old = "apis.gmail.forward_email(access_token=token_gmail, email_id=mail['email_id'], "
+    new = (
+        "full = apis.gmail.show_email(access_token=token_gmail, email_id=mail['email_id'])\n"
+        "apis.gmail.send_email(access_token=token_gmail, subject='Fwd: ' + subject, body=full['body'], "
+    )
+    assert not changed("forward_receipt_300_1", old, new)
+
+
+def test_instructions_say_which_money_moves():
+    """A card would do as well where the balance is not named, and the checks would not have it."""
+    for name, family in FAMILIES.items():
+        goal = task_of(f"{name}_{300 if family.challenge else 0}_1").goal
+        if any(table == "venmo.transactions" for table, _ in goal.inserted):
+            assert all("balance" in phrase for phrase in family.phrases), name
+
+
+def test_instructions_say_whether_archived_mails_count():
+    for name in ("unread", "star_sender", "reply_latest", "archive_old"):
+        assert all("archive" in phrase.lower() for phrase in FAMILIES[name].phrases)
+
+
 # -- the environment -------------------------------------------------------------------------------
 
 
@@ -203,6 +279,18 @@ def test_rewards_and_scores():
     assert reward == info["score"] == 0  # to be done with it earns nothing
     assert info["failed_checks"]
     assert not info["won"]
+
+
+@pytest.mark.parametrize(
+    "call", ["supervisor.complete_task(answer=", "spotify.search_songs(artist_id="]
+)
+@pytest.mark.parametrize("number", ["10**400", "-(10**4000)", "[10**4000]"])
+def test_numbers_beyond_floats_are_refused(call, number):
+    env = make()
+    env.reset(seed=0)
+    observation, _, terminated, *_ = env.step(f"apis.{call}{number})")
+    assert "too large" in observation or "must be of type integer" in observation
+    assert not terminated
 
 
 def test_interactions_are_limited():
@@ -275,6 +363,69 @@ def test_forks_go_on_alike_and_run_no_api_twice():
     observations, *_ = group.step(["import random\nprint(random.random())"] * 3)
     assert len(set(observations)) == 1
     group.close()
+
+
+def test_many_answers_are_kept_small():
+    """A replica keeps what its APIs answered, for its copies; an episode may hold 50,000 answers."""
+    env = make()
+    env.reset(options={"task_id": "follow_0_1"})
+    code = "for i in range(300): x = apis.spotify.search_songs(page_index=i % 8, page_limit=20)"
+    env.step(code)
+    assert "300" in env.step("print(i + 1)")[0]
+    tracemalloc.start()
+    try:
+        env.step(code)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 700_000
+    copy = make()
+    copy.set_state(env.get_state())
+    assert copy.step("print(i, x)")[0] == env.step("print(i, x)")[0]
+
+
+def test_forks_after_lost_variables_go_on_alike():
+    group = agent_envs.make_group(ENV_ID, 1, 2, seconds=0.3)
+    group.reset(seed=3)
+    calls = "for _ in range(7): apis.api_docs.show_app_descriptions()\n"
+    loop = "def f():\n  while True:\n    try:\n      for i in range(10**9): i + 1\n    except BaseException: pass\nf()"
+    *_, infos = group.step([calls + loop, None])
+    assert infos["variables_lost"][0]
+    group.fork(0, [1])
+    look = "import datetime, random, time\nprint(datetime.datetime.now(), time.monotonic(), random.random())"
+    observations, *_ = group.step([look] * 2)
+    assert observations[0] == observations[1]
+    group.close()
+
+
+def test_a_copy_that_cannot_be_made_again_says_so(monkeypatch):
+    """The code that runs again may be ended this time: memory of the group, a busy machine."""
+    env, copy = make(), make()
+    env.reset(seed=3)
+    env.step("x = 1")
+    copy.set_state(env.get_state())
+    run, ends = ProcessSession.run, [Execution("gone", True, True, 0)]
+    monkeypatch.setattr(ProcessSession, "run", lambda *args: ends.pop() if ends else run(*args))
+    observation, *_, info = copy.step("print('x' in globals())")
+    assert not ends
+    assert observation.startswith("All variables of earlier steps are lost")
+    assert observation.strip().endswith("False")
+    assert info["variables_lost"]
+    assert not copy.step("y = 1")[4]["variables_lost"]
+
+
+def test_a_saved_namespace_outlasts_a_failed_restore():
+    """monty: what was saved is what later steps build on, also when the session has to start again."""
+    pytest.importorskip("pydantic_monty", reason="needs the extra appworld-monty")
+    env, copy = make(executor="monty"), make(executor="monty")
+    env.reset(seed=1)
+    env.step("x = 1")
+    copy.set_state(env.get_state())
+    copy.step("y = 2")
+    content = json.loads(zlib.decompress(copy.get_state()[4:])) | {"steps": -1}
+    with pytest.raises(StateError):
+        copy.set_state(b"AE1:" + zlib.compress(json.dumps(content).encode()))
+    assert copy.step("print(x, y)")[0].strip() == "1 2"
 
 
 def test_a_world_of_its_own_for_each_replica():

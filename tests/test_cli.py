@@ -69,6 +69,14 @@ def test_play(cli):
     assert cli("play", "ALFWorld")[0] == 0  # the input ends at once
 
 
+def test_play_tells_the_task(cli):
+    code, out, _ = cli("play", "AppWorld", "--split", "dev", "--task-index", "0", keys="q\n")
+    assert code == 0
+    told = " ".join(out.split())
+    assert "Task: " in told
+    assert "Venmo" in told
+
+
 def test_rollout_says_why_replicas_were_closed(cli):
     pytest.importorskip("httpx", reason="needs the extra 'search'")
     where = ["-o", "retriever=http://127.0.0.1:9", "-o", "timeout=0.2"]

@@ -98,6 +98,8 @@ def play(
     env: AgentEnv = gymnasium.make(name, **made).unwrapped  # type: ignore[assignment]
     start = None if task_index is None else {"task_index": task_index}
     observation, facts = env.reset(seed=seed, options=start)
+    if facts["task"] not in str(observation):  # then nothing else would tell it
+        out.print(f"Task: {facts['task']}", markup=False, highlight=False)
     total = 0.0
     while True:
         out.print(f"\n[bold]{facts['steps']:>3}[/]", end="  ", highlight=False)

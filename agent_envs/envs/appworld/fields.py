@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -232,7 +231,7 @@ class Kind:
         right = number if self.base is float else type(value) is self.base
         if not right:
             return f"it must be of type {NAMES[self.base]}, got {shown(value)}"
-        if number and not (math.isfinite(value) and abs(value) <= LARGEST):
+        if number and not abs(value) <= LARGEST:  # nan is not; no int becomes a float here
             return "the number is too large"
         if isinstance(value, str) and len(value) > LONGEST_TEXT:
             return f"it must have at most {LONGEST_TEXT} characters, got {len(value)}"

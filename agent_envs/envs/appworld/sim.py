@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from agent_envs.envs.appworld.execution import Executor, Limits, Session
 from agent_envs.envs.appworld.store import Overlay
 from agent_envs.envs.appworld.tasks import Task, verdicts
 
+_FORGOT = "All variables of earlier steps are lost: they could not be made again in this copy.\n"
 Answered = list[Any]  # of an API call: [value], or [status, message] where it was refused
 
 
@@ -30,7 +33,9 @@ class SimEpisode:
         self._db = Overlay(task.world)
         self._db.task = {"instruction": task.instruction, "task_id": task.id}
         self._session: Session | None = None
-        self._done: list[tuple[str, list[Answered]]] = []  # what the namespace has seen
+        # a namespace: what it began with (its clock; its content, where that was saved), and since then
+        self._saved: bytes | None = None
+        self._done: list[tuple[str, bytes]] = []  # code and its answers, packed: they can be many
         self.completed = False
         self.calls = 0
         person = apps.call(self._db, task.supervisor, "supervisor", "show_profile", {})
@@ -39,9 +44,10 @@ class SimEpisode:
             task.id, task.instruction, {name: str(person[name]) for name in fields},
             self._db.now.isoformat(), task.family.difficulty,
         )  # fmt: skip
+        self._began = self.brief.now
 
     def execute(self, code: str) -> Shown:
-        session = self._namespace()
+        session, forgot = self._namespace()
         answers: list[Answered] = []
 
         def call(app: str, name: str, arguments: dict[str, Any]) -> Any:
@@ -55,10 +61,12 @@ class SimEpisode:
 
         ran = session.run(code, call)
         self.calls = ran.calls
-        # a namespace that was lost starts anew; what it had seen is of no use to a copy
-        self._done = [] if ran.lost else [*self._done, (code, answers)]
+        if ran.lost:
+            self._forget()
+        else:
+            self._done.append((code, _packed(answers)))
         self.completed = self._completion() is not None
-        return Shown(ran.output, ran.failed, ran.lost)
+        return Shown(forgot + ran.output, ran.failed, ran.lost or bool(forgot))
 
     def report(self) -> Report:
         completion = self._completion() or {}
@@ -69,19 +77,22 @@ class SimEpisode:
 
     def journal(self) -> Sequence[Any]:
         saved = None if self._session is None else self._session.snapshot()
-        if saved is not None:
-            return [self._db.snapshot(), base64.b64encode(saved).decode(), []]
-        return [self._db.snapshot(), None, [[code, answers] for code, answers in self._done]]
+        done = [] if saved is not None else [[code, _text(answers)] for code, answers in self._done]
+        saved = self._saved if saved is None else saved
+        text = None if saved is None else _text(saved)
+        return [self._db.snapshot(), text, done, self._began]
 
     def replay(self, journal: Sequence[Any]) -> None:
-        db, saved, done = journal
+        db, saved, done, began = journal
         self.close()
         task = self._db.task
         self._db = Overlay.restore(self.task.world, db)
         self._db.task = task
-        self._done = [(str(code), list(answers)) for code, answers in done]
+        self._done = [(str(code), _bytes(answers)) for code, answers in done]
+        self._began = str(began)
+        self._saved = None if saved is None else _bytes(saved)
         if saved is not None:
-            self._restore(base64.b64decode(saved, validate=True))
+            self._namespace()  # raises where it is another executor's
         self.completed = self._completion() is not None
 
     def close(self) -> None:
@@ -91,13 +102,6 @@ class SimEpisode:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _restore(self, saved: bytes) -> None:
-        """The namespace as its executor saved it."""
-        restore = getattr(self._namespace(), "restore", None)
-        if restore is None:
-            raise ValueError("its namespace was saved by another kind of executor (monty)")
-        restore(saved)
-
     def _completion(self) -> Mapping[str, Any] | None:
         """What ``complete_task`` was told, once it was."""
         return next(iter(self._db.rows("supervisor.tasks")), None)
@@ -105,18 +109,50 @@ class SimEpisode:
     def _existing(self, table: str, id: int) -> bool:  # noqa: A002
         return id in self.task.world.tables.get(table, {})
 
-    def _namespace(self) -> Session:
-        """The session, brought to where this episode is."""
-        if self._session is None:
-            world = self.task.world
-            self._session = self._executor.session(
-                now=self.brief.now, seed=keyed_seed(world.seed, self.task.supervisor),
-                apps={app: self._apps.functions(app) for app in self._apps.names()},
-                limits=self._limits,
-            )  # fmt: skip
-            for code, answers in self._done:
-                self._session.run(code, _answering(answers))
-        return self._session
+    def _forget(self) -> None:
+        """The namespace is lost: this episode and its copies go on with a new one."""
+        self.close()
+        self._saved, self._done, self._began = None, [], self._db.now.isoformat()
+
+    def _namespace(self) -> tuple[Session, str]:
+        """The session, brought to where this episode is; and a sentence where that did not work."""
+        if self._session is not None:
+            return self._session, ""
+        self._session = session = self._new_session()
+        if self._saved is not None:
+            restore = getattr(session, "restore", None)
+            if restore is None:
+                raise ValueError("its namespace was saved by another kind of executor (monty)")
+            restore(self._saved)
+        for code, answers in self._done:
+            if session.run(code, _answering(_unpacked(answers))).lost:
+                self._forget()
+                self._session = self._new_session()
+                return self._session, _FORGOT
+        return session, ""
+
+    def _new_session(self) -> Session:
+        return self._executor.session(
+            now=self._began, seed=keyed_seed(self.task.world.seed, self.task.supervisor),
+            apps={app: self._apps.functions(app) for app in self._apps.names()},
+            limits=self._limits,
+        )  # fmt: skip
+
+
+def _packed(answers: list[Answered]) -> bytes:
+    return zlib.compress(json.dumps(answers).encode(), 1)
+
+
+def _unpacked(packed: bytes) -> list[Answered]:
+    return list(json.loads(zlib.decompress(packed)))
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _answering(answers: Sequence[Answered]) -> Any:

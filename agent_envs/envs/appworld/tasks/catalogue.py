@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,7 +16,7 @@ from agent_envs.envs.appworld.store import Overlay, World
 from agent_envs.envs.appworld.tasks.family import FAMILIES, Draw, Family, NoTask
 from agent_envs.envs.appworld.tasks.goals import Goal
 
-VARIANTS = 3  # of a scenario: the same world and person, other slots and words
+VARIANTS = 3  # of a scenario: the same world, other people, slots and words
 _TRIES = 200
 
 
@@ -88,7 +89,7 @@ def parse(task_id: str) -> tuple[Family, int, int]:
     family = FAMILIES.get(name)
     if (
         family is None
-        or not (scenario.isascii() and scenario.isdecimal())
+        or not re.fullmatch("0|[1-9][0-9]{0,8}", scenario)  # one id for a task
         or variant not in ("1", "2", "3")
     ):
         raise OptionError(f"no embedded task {task_id!r:.80}; ids are FAMILY_SCENARIO_VARIANT")

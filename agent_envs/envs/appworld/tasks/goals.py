@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,8 @@ from agent_envs.envs.appworld.episode import Verdict
 Values = Mapping[str, Any]  # column -> its value, or a function that says whether a value will do
 Changes = Mapping[str, Mapping[int, Mapping[str, Any] | None]]
 
+_NUMBER = re.compile(r"[+-]?\$?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]*)?")  # with $ and 1,000
+_LARGEST = 1e15  # an answer beyond it is no number
 BOOKKEEPING = frozenset({"supervisor.tasks"})
 
 
@@ -126,18 +129,11 @@ def same_answer(wanted: Any, found: Any) -> bool:
 def _normal(answer: Any) -> Any:
     if isinstance(answer, list | tuple | set | frozenset):
         return sorted(str(_normal(part)) for part in answer)
-    if isinstance(answer, str) and "," in answer:
-        parts = [part for part in answer.split(",") if part.strip()]
-        if not _is_number(answer.replace(",", "")):
-            return sorted(str(_normal(part)) for part in parts)
+    if isinstance(answer, int | float) and not isinstance(answer, bool):
+        return f"{answer:.2f}" if abs(answer) < _LARGEST else "(a number too large)"
     text = str(answer).strip().strip("\"'").strip().lower()
-    number = text.removeprefix("$").replace(",", "")
-    return f"{float(number):.2f}" if _is_number(number) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        value = float(text)
-    except ValueError:
-        return False
-    return abs(value) < 1e15
+    if len(text) < 30 and _NUMBER.fullmatch(text):
+        return _normal(float(re.sub(r"[$,]", "", text)))
+    if isinstance(answer, str) and "," in answer:
+        return sorted(str(_normal(part)) for part in answer.split(",") if part.strip())
+    return text

@@ -55,7 +55,7 @@ def _group(name: str) -> str:
 
 
 @family("splitwise", difficulty=1, phrases=(
-    "How much did I pay in all for the Splitwise group {name!r}?",
+    "What do the expenses that I paid in the Splitwise group {name!r} come to?",
     "Add up the expenses that I paid in {name!r} on Splitwise.",
     "In the Splitwise group {name!r}, what is the sum of the expenses with me as the payer?",
 ))  # fmt: skip
@@ -107,6 +107,11 @@ def largest_debt(draw: Draw) -> Plan:
     )
 
 
+def _alike(parts: list[float]) -> bool:
+    """Whether shares are equal, but for cents that cannot be split."""
+    return max(parts) - min(parts) < 0.01 * len(parts)
+
+
 @family("splitwise", difficulty=2, phrases=(
     "I paid ${amount} for {what} for the Splitwise group {name!r}. Add it, split equally among all.",
     "Add an expense to {name!r} on Splitwise: {what}, ${amount}, paid by me, shared equally by everybody.",
@@ -123,7 +128,8 @@ def add_expense(draw: Draw) -> Plan:
         {"name": group["name"], "amount": plain_int(amount), "what": what},
         Goal(inserted=[("splitwise.expenses", {
             "group_id": group["id"], "payer_id": draw.me, "description": what, "amount": amount,
-            "shares": lambda found: sorted(share["person"] for share in found) == people,
+            "shares": lambda found: sorted(share["person"] for share in found) == people
+            and _alike([share["amount"] for share in found]),
         })]),
         (
             login("splitwise"),
@@ -135,11 +141,11 @@ def add_expense(draw: Draw) -> Plan:
 
 
 @family("splitwise", "venmo", difficulty=3, phrases=(
-    "Pay everybody whom I owe in the Splitwise group {name!r} back by Venmo, with the group's name as the note, and "
+    "Pay everybody whom I owe in the Splitwise group {name!r} back from my Venmo balance, with the group's name as the note, and "
     "record the payments in Splitwise.",
-    "Settle my debts in {name!r}: send each creditor on Splitwise the money through Venmo (note: {name!r}), then "
+    "Settle my debts in {name!r}: send each creditor on Splitwise the money from my Venmo balance (note: {name!r}), then "
     "record each payment in the group.",
-    "In the Splitwise group {name!r} I want to be even with those I owe. Venmo them what I owe, note {name!r}, and "
+    "In the Splitwise group {name!r} I want to be even with those I owe. Send them what I owe from my Venmo balance, note {name!r}, and "
     "enter that on Splitwise as well.",
 ))  # fmt: skip
 def settle_group(draw: Draw) -> Plan:

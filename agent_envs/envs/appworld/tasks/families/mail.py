@@ -49,9 +49,9 @@ def sent(draw: Draw, receiver: Mapping[str, Any], **values: Any) -> list[tuple[s
 
 
 @family("gmail", difficulty=1, challenge=True, phrases=(
-    "How many mails in my Gmail inbox have I not read yet?",
-    "Count the unread mails of my inbox on Gmail.",
-    "What is the number of unread mails in the inbox of my Gmail account?",
+    "How many mails in my Gmail inbox have I not read yet, archived ones included?",
+    "Count the unread mails of my inbox on Gmail, archived or not.",
+    "What is the number of unread mails in the inbox of my Gmail account? Archived ones count, too.",
 ))  # fmt: skip
 def unread(draw: Draw) -> Plan:
     rows = inbox(draw)
@@ -71,9 +71,9 @@ def unread(draw: Draw) -> Plan:
 
 
 @family("gmail", "phone", difficulty=2, challenge=True, phrases=(
-    "Star every mail from {name} in my Gmail inbox.",
-    "All mails that {name} sent me, in the inbox of Gmail, should have a star.",
-    "Give a star on Gmail to each inbox mail from {name} that has none.",
+    "Star every mail from {name} in my Gmail inbox, archived ones too.",
+    "All mails that {name} sent me, in the inbox of Gmail, archived or not, should have a star.",
+    "Give a star on Gmail to each inbox mail from {name} that has none, also to archived ones.",
 ))  # fmt: skip
 def star_sender(draw: Draw) -> Plan:
     person = writer(draw, inbox(draw, starred=False))
@@ -122,9 +122,9 @@ def archive_old(draw: Draw) -> Plan:
 
 
 @family("gmail", "phone", difficulty=2, challenge=True, phrases=(
-    "Reply to the latest mail from {name} in my Gmail inbox: {text!r}",
-    "Answer {name}'s newest mail on Gmail with {text!r}",
-    "{name} wrote me on Gmail. Reply {text!r} to the most recent of these mails.",
+    "Reply to the latest mail from {name} in my Gmail inbox (it may be archived): {text!r}",
+    "Answer {name}'s newest mail on Gmail, archived or not, with {text!r}",
+    "{name} wrote me on Gmail. Reply {text!r} to the most recent of these mails, even if it is archived.",
 ))  # fmt: skip
 def reply_latest(draw: Draw) -> Plan:
     person = writer(draw, inbox(draw))

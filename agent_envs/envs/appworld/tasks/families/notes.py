@@ -41,8 +41,8 @@ def _find(title: str) -> str:
 
 
 @family("simple_note", difficulty=1, phrases=(
-    "Add {item} to the end of my shopping list note.",
-    "My note with the shopping list needs one more line at its end: {item}.",
+    "Add {item} to the end of my shopping list note, on a line with a dash like the other items.",
+    "My note with the shopping list needs one more item at its end, written like the others: {item}.",
     "Put {item} on the shopping list in my notes, as the last item, like the others.",
 ))  # fmt: skip
 def add_item(draw: Draw) -> Plan:

@@ -59,9 +59,9 @@ def paid_from_balance(
 
 
 @family("phone", "venmo", difficulty=1, phrases=(
-    "Send {name} ${amount} on Venmo with the note {note!r}.",
-    "Pay ${amount} to {name} by Venmo; the note should be {note!r}.",
-    "On Venmo, transfer ${amount} to {name} and write {note!r} as the note.",
+    "Send {name} ${amount} on Venmo, from my balance, with the note {note!r}.",
+    "Pay ${amount} to {name} by Venmo, out of the balance; the note should be {note!r}.",
+    "On Venmo, transfer ${amount} from my balance to {name} and write {note!r} as the note.",
 ))  # fmt: skip
 def pay_contact(draw: Draw) -> Plan:
     person = draw.pick(_accounts(draw, draw.related(draw.pick(RELATIONS))))
@@ -234,9 +234,9 @@ def request_all(draw: Draw) -> Plan:
 
 
 @family("phone", "venmo", difficulty=3, phrases=(
-    "{name} texted me what my share of the {title} is. Pay it on Venmo with the note {title!r}.",
-    "Look up in my messages what I owe {name} for the {title}, and send that by Venmo, note {title!r}.",
-    "{name} paid for the {title} and wrote me my share. Settle it through Venmo; the note is {title!r}.",
+    "{name} texted me what my share of the {title} is. Pay it on Venmo, from my balance, with the note {title!r}.",
+    "Look up in my messages what I owe {name} for the {title}, and send that from my Venmo balance, note {title!r}.",
+    "{name} paid for the {title} and wrote me my share. Settle it out of my Venmo balance; the note is {title!r}.",
 ))  # fmt: skip
 def pay_share(draw: Draw) -> Plan:
     texts = [

@@ -47,9 +47,9 @@ def alarms_off(draw: Draw) -> Plan:
 
 
 @family("phone", difficulty=1, phrases=(
-    "Set an alarm named {label} at {time}, every {days}.",
-    "I need an alarm for {time} on every {days}; call it {label}.",
-    "Please make a phone alarm {label} that rings at {time} each {days}.",
+    "Set an alarm named {label!r} at {time}, every {days}.",
+    "I need an alarm for {time} on every {days}; call it {label!r}.",
+    "Please make a phone alarm {label!r} that rings at {time} each {days}.",
 ))  # fmt: skip
 def alarm_new(draw: Draw) -> Plan:
     label, time = (

@@ -29,9 +29,9 @@ def _product(draw: Draw, number: int) -> Mapping[str, Any]:
 
 
 @family("amazon", difficulty=1, challenge=True, phrases=(
-    "How much have I spent in all on Amazon orders that were delivered?",
+    "How much have I spent in all on Amazon orders that were delivered, whatever I sent back?",
     "Add up the totals of my delivered Amazon orders.",
-    "What do all my Amazon orders with the status delivered come to?",
+    "What do the totals of all my Amazon orders with the status delivered come to?",
 ))  # fmt: skip
 def spent(draw: Draw) -> Plan:
     totals = [row["total"] for row in draw.mine("amazon.orders", status="delivered")]
@@ -165,7 +165,13 @@ def forward_receipt(draw: Draw) -> Plan:
     if len(mails) != 1:
         raise NoTask
     row = mails[0]
-    copies = sent(draw, person, subject=f"Fwd: {row['subject']}", body=row["body"])
+    copies = sent(
+        draw,
+        person,
+        subject=f"Fwd: {row['subject']}",
+        body=row["body"],
+        attachments=row["attachments"],
+    )
     return Plan(
         {"name": full_name(person)},
         Goal(inserted=copies, allowed=("gmail.threads",)),

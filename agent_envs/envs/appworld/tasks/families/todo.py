@@ -62,9 +62,9 @@ def open_label(draw: Draw) -> Plan:
 
 
 @family("todoist", difficulty=2, phrases=(
-    "Mark all open tasks of my Todoist project {name!r} as done.",
-    "Everything in {name!r} on Todoist is finished. Tick off what is still open there.",
-    "Complete each open task in the project {name!r} on Todoist.",
+    "Mark all open tasks of my Todoist project {name!r} as done; leave sub-tasks as they are.",
+    "Everything in {name!r} on Todoist is finished. Tick off the tasks that are still open there, not their sub-tasks.",
+    "Complete each open task in the project {name!r} on Todoist, without touching sub-tasks.",
 ))  # fmt: skip
 def finish_project(draw: Draw) -> Plan:
     project = _project(draw)
@@ -190,10 +190,11 @@ def list_to_tasks(draw: Draw) -> Plan:
 
 
 @family("todoist", "phone", "venmo", difficulty=3, phrases=(
-    "My Todoist has an open task {title!r}. Do it by Venmo: pay {who} ${amount} with the note {what!r}, then tick the "
-    "task off.",
-    "Pay {who} ${amount} on Venmo (note {what!r}) and complete the Todoist task {title!r}.",
-    "Send ${amount} to {who} through Venmo with the note {what!r}; after that mark {title!r} on Todoist as done.",
+    "My Todoist has an open task {title!r}. Do it by Venmo: pay {who} ${amount} from the balance with the note {what!r}, "
+    "then tick the task off.",
+    "Pay {who} ${amount} from my Venmo balance (note {what!r}) and complete the Todoist task {title!r}.",
+    "Send ${amount} to {who} through Venmo, out of the balance, with the note {what!r}; after that mark {title!r} on "
+    "Todoist as done.",
 ))  # fmt: skip
 def pay_and_tick(draw: Draw) -> Plan:
     rows = [r for r in draw.mine("todoist.tasks", done=False) if r["title"].startswith("Pay ")]
