@@ -142,6 +142,16 @@ def one_contact(name: str, code_name: str = "contact") -> str:
     )
 
 
+def read_note(title: str) -> str:
+    """Code that reads the person's note of this title into ``note``; needs ``token_simple_note``."""
+    mine = "access_token=token_simple_note"
+    return (
+        f"found = apis.simple_note.search_notes({mine}, query={title!r}, page_limit=20)\n"
+        f"number = [n['note_id'] for n in found if n['title'] == {title!r}][0]\n"
+        f"note = apis.simple_note.show_note({mine}, note_id=number)\nprint(note['content'])"
+    )
+
+
 def contacts_of(relation: str) -> str:
     """Code that lists the ``contacts`` who are this to the person; needs ``token_phone``."""
     return all_pages(

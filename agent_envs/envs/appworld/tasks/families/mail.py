@@ -15,6 +15,7 @@ from agent_envs.envs.appworld.tasks.family import (
     full_name,
     login,
     one_contact,
+    read_note,
 )
 from agent_envs.envs.appworld.tasks.goals import Goal, Values
 
@@ -168,13 +169,11 @@ def mail_note(draw: Draw) -> Plan:
         Goal(inserted=sent(draw, person, subject=title, body=same), allowed=("gmail.threads",)),
         (
             login("simple_note"),
-            f"found = apis.simple_note.search_notes(access_token=token_simple_note, query={title!r}, page_limit=20)\n"
-            f"number = [n['note_id'] for n in found if n['title'] == {title!r}][0]\n"
-            "text = apis.simple_note.show_note(access_token=token_simple_note, note_id=number)['content']",
+            read_note(title),
             login("phone"),
             one_contact(full_name(person)),
             login("gmail"),
-            f"apis.gmail.send_email({MAIL}, recipients=[contact['email']], subject={title!r}, body=text)",
+            f"apis.gmail.send_email({MAIL}, recipients=[contact['email']], subject={title!r}, body=note['content'])",
             complete(),
         ),
     )

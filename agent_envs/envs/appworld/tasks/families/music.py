@@ -15,6 +15,7 @@ from agent_envs.envs.appworld.tasks.family import (
     full_name,
     login,
     one_contact,
+    read_note,
 )
 from agent_envs.envs.appworld.tasks.goals import Goal
 
@@ -231,12 +232,10 @@ def note_playlist(draw: Draw) -> Plan:
         })]),
         (
             login("simple_note"),
-            f"found = apis.simple_note.search_notes(access_token=token_simple_note, query={title!r}, page_limit=20)\n"
-            f"number = [n['note_id'] for n in found if n['title'] == {title!r}][0]\n"
-            "text = apis.simple_note.show_note(access_token=token_simple_note, note_id=number)['content']\nprint(text)",
+            read_note(title),
             login("spotify"),
             f"number = apis.spotify.create_playlist({MUSIC}, title={title!r}, public=False)['playlist_id']\n"
-            "for line in text.splitlines():\n"
+            "for line in note['content'].splitlines():\n"
             "    name = line.removeprefix('- ')\n"
             "    found = apis.spotify.search_songs(query=name, page_limit=20)\n"
             "    song = [s for s in found if s['title'] == name][0]\n"

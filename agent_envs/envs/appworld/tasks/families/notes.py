@@ -16,6 +16,7 @@ from agent_envs.envs.appworld.tasks.family import (
     full_name,
     login,
     one_contact,
+    read_note,
 )
 from agent_envs.envs.appworld.tasks.goals import Goal
 
@@ -29,15 +30,6 @@ def _note(draw: Draw, title: str) -> Mapping[str, Any]:
     if len(rows) != 1:
         raise NoTask
     return rows[0]
-
-
-def _find(title: str) -> str:
-    """Code that reads the note of a title."""
-    return (
-        f"found = apis.simple_note.search_notes({NOTE}, query={title!r}, page_limit=20)\n"
-        f"number = [n['note_id'] for n in found if n['title'] == {title!r}][0]\n"
-        f"note = apis.simple_note.show_note({NOTE}, note_id=number)\nprint(note['content'])"
-    )
 
 
 @family("simple_note", difficulty=1, phrases=(
@@ -56,7 +48,7 @@ def add_item(draw: Draw) -> Plan:
         })]),
         (
             login("simple_note"),
-            _find("Shopping list"),
+            read_note("Shopping list"),
             f"apis.simple_note.update_note({NOTE}, note_id=number, content=note['content'] + '\\n- {item}')",
             complete(),
         ),
@@ -79,7 +71,7 @@ def habit_days(draw: Draw) -> Plan:
         Goal(answer=count),
         (
             login("simple_note"),
-            _find("Habit log"),
+            read_note("Habit log"),
             f"count = sum({habit + ': yes'!r} in line for line in note['content'].splitlines())\nprint(count)",
             complete("count"),
         ),
@@ -126,7 +118,7 @@ def paid_total(draw: Draw) -> Plan:
         Goal(answer=round(sum(map(float, amounts)), 2)),
         (
             login("simple_note"),
-            _find("What I paid for others"),
+            read_note("What I paid for others"),
             "import re\ntotal = round(sum(float(a) for a in re.findall(r'\\$(\\d+\\.\\d\\d)', note['content'])), 2)",
             complete("total"),
         ),
@@ -152,7 +144,7 @@ def text_list(draw: Draw) -> Plan:
         })]),
         (
             login("simple_note"),
-            _find("Shopping list"),
+            read_note("Shopping list"),
             login("phone"),
             one_contact(full_name(person)),
             "apis.phone.send_text_message(access_token=token_phone, phone_number=contact['phone_number'], "
@@ -174,7 +166,7 @@ def delete_note(draw: Draw) -> Plan:
         Goal(deleted=[("simple_note.notes", note["id"])]),
         (
             login("simple_note"),
-            _find("Quotes"),
+            read_note("Quotes"),
             f"apis.simple_note.delete_note({NOTE}, note_id=number)",
             complete(),
         ),

@@ -17,6 +17,7 @@ from agent_envs.envs.appworld.tasks.family import (
     login,
     one_contact,
     plain_int,
+    read_note,
 )
 from agent_envs.envs.appworld.tasks.goals import Goal
 
@@ -177,12 +178,10 @@ def list_to_tasks(draw: Draw) -> Plan:
         Goal(inserted=[("todoist.projects", {"owner_id": draw.me, "name": "Shopping"}), *tasks]),
         (
             login("simple_note"),
-            "found = apis.simple_note.search_notes(access_token=token_simple_note, query='Shopping list', page_limit=20)\n"
-            "number = [n['note_id'] for n in found if n['title'] == 'Shopping list'][0]\n"
-            "text = apis.simple_note.show_note(access_token=token_simple_note, note_id=number)['content']",
+            read_note("Shopping list"),
             login("todoist"),
             f"project = apis.todoist.create_project({TODO}, name='Shopping')['project_id']\n"
-            "for line in text.splitlines():\n"
+            "for line in note['content'].splitlines():\n"
             f"    apis.todoist.create_task({TODO}, project_id=project, title=line.removeprefix('- '))",
             complete(),
         ),
