@@ -453,6 +453,14 @@ def test_neutral_brands_play_the_same_tasks():
         assert not any(name in text.lower() for name in ("spotify", "venmo", "gmail", "amazon"))
 
 
+def test_states_of_another_brand_are_refused():
+    """Its tokens, texts and recorded answers have the other names."""
+    env, other = make(), make(brand="neutral")
+    env.reset(seed=0)
+    with pytest.raises(StateError, match="brand"):
+        other.set_state(env.get_state())
+
+
 def test_options():
     for options, message in (
         ({"backend": "x"}, "backend"),

@@ -80,10 +80,12 @@ class SimEpisode:
         done = [] if saved is not None else [[code, _text(answers)] for code, answers in self._done]
         saved = self._saved if saved is None else saved
         text = None if saved is None else _text(saved)
-        return [self._db.snapshot(), text, done, self._began]
+        return [self.task.world.brand, self._db.snapshot(), text, done, self._began]
 
     def replay(self, journal: Sequence[Any]) -> None:
-        db, saved, done, began = journal
+        brand, db, saved, done, began = journal
+        if brand != self.task.world.brand:
+            raise ValueError(f"it is of brand {brand!r}, this is {self.task.world.brand!r}")
         self.close()
         task = self._db.task
         self._db = Overlay.restore(self.task.world, db)
