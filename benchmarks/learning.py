@@ -63,7 +63,7 @@ TASKS = {
     "household_long": Task(
         "Household, long episodes", 2, ("gigpo", "grpo"), (0, 1, 2, 3, 4), "household"
     ),
-    "smollm2": Task("SmolLM2-135M with LoRA, NumberLine", 2, ("gigpo",), (0, 1), None),
+    "smollm2": Task("SmolLM2-135M with LoRA, NumberLine", 2, ("gigpo",), (0,), None),
 }
 MARKS = "<!-- results -->", "<!-- end -->"
 console = Console(stderr=True)
