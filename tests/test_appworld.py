@@ -128,6 +128,7 @@ def test_unknown_tasks(task_id):
         (3, 3.0, True),
         (3, "3.00", True),
         (3, "three", False),
+        (3, 2.999, False),
         (12.5, "$12.50", True),
         (1234.5, "1,234.50", True),
         (1234.5, "$1,234.50", True),

@@ -123,7 +123,10 @@ def _shown(values: Values) -> str:
 
 def same_answer(wanted: Any, found: Any) -> bool:
     """Whether an answer is the wanted one: case, quotes, order of lists and form of numbers don't count."""
-    return found is not None and _normal(wanted) == _normal(found)
+    if found is None or _normal(wanted) != _normal(found):
+        return False
+    # a count is no rounded number
+    return not (type(wanted) is int and isinstance(found, float) and found != wanted)
 
 
 def _normal(answer: Any) -> Any:

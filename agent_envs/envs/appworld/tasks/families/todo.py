@@ -167,10 +167,13 @@ def list_to_tasks(draw: Draw) -> Plan:
     if len(notes) != 1 or draw.mine("todoist.projects", name="Shopping"):
         raise NoTask
     items = [line.removeprefix("- ") for line in notes[0]["content"].splitlines()]
-    # the project's id is the next one: rows are never numbered twice
-    number = max(row["id"] for row in draw.db.rows("todoist.projects")) + 1
+    # whatever id the new project gets: ids only rise
+    last = max(row["id"] for row in draw.db.rows("todoist.projects"))
     tasks = [
-        ("todoist.tasks", {"owner_id": draw.me, "project_id": number, "title": item})
+        (
+            "todoist.tasks",
+            {"owner_id": draw.me, "project_id": lambda found: found > last, "title": item},
+        )
         for item in items
     ]
     return Plan(
