@@ -543,3 +543,24 @@ def test_no_option_that_is_not_judged():
     }  # fmt: skip
     kind = type(make())
     assert harmless | set(kind.local_options) == set(kind.option_names())
+
+
+def test_threads_share_one_executor():
+    from concurrent.futures import ThreadPoolExecutor
+
+    from agent_envs.envs.appworld import env
+
+    env._executor.cache_clear()
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda _: env.shared_executor("process", False), range(64)))
+    assert len(set(map(id, found))) == 1
+
+
+def test_interpreters_are_paths_or_commands(monkeypatch, tmp_path):
+    from agent_envs.envs.appworld.env import _interpreter
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _interpreter("python3") == "python3"
+    assert _interpreter("./python") == str(tmp_path / "python")
+    assert _interpreter("~/v/bin/python") == str(tmp_path / "v/bin/python")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -121,7 +123,7 @@ class AppWorldEnv(AgentEnv):
         self._apps = make_apps(self._brand)
         self._executor = shared_executor(executor, unsafe)
         if backend == "appworld":
-            python = None if appworld_python is None else str(Path(appworld_python).expanduser())
+            python = None if appworld_python is None else _interpreter(appworld_python)
             self._pool = pool_of(tuple(appworld_urls), python, root, appworld_servers)
         self._world: Episode | None = None
         self._report = Report()
@@ -152,7 +154,7 @@ class AppWorldEnv(AgentEnv):
             return SimEpisode(
                 task_of(task_id, self._brand), self._apps, self._executor, self._limits
             )
-        settings = Settings(max_interactions=1000, timeout_seconds=100)
+        settings = Settings(max_interactions=max(1000, self.max_steps or 0))
         return RealEpisode(self._pool, task_id, settings)
 
     def _act(self, action: str) -> Outcome:
@@ -219,10 +221,24 @@ class AppWorldEnv(AgentEnv):
         return self._shown
 
 
-@lru_cache(maxsize=8)
 def shared_executor(name: str, unsafe: bool) -> Executor:
-    """The process's executor of this kind: one fork server, however many replicas."""
+    """The process's executor of this kind: one fork server, however many replicas and threads."""
+    with _opening:
+        return _executor(name, unsafe)
+
+
+_opening = threading.Lock()
+
+
+@lru_cache(maxsize=8)
+def _executor(name: str, unsafe: bool) -> Executor:
     return executor_of(name, **({"unsafe": True} if unsafe else {}))
+
+
+def _interpreter(given: str | Path) -> str:
+    """A command that is looked up in PATH stays one; a path becomes absolute (./python as well)."""
+    text = os.path.expanduser(given)  # noqa: PTH111 - Path drops the ./
+    return str(Path(text).absolute()) if os.sep in text else text
 
 
 def _greeting(episode: Episode) -> str:
