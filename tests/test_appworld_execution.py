@@ -240,6 +240,7 @@ def test_modules_that_only_compute_are_there(session):
 
 
 def test_input_is_refused(session):
+    """F070"""
     assert "input(..) is not allowed" in session.run("input('name?')", answer).output
 
 
@@ -511,6 +512,7 @@ def test_no_descriptor_but_the_channel_is_open(pair):
 
 @linux
 def test_prints_of_200_mb_stay_small(executor):
+    """F072"""
     session = namespace(executor, memory_mb=600)
     got = session.run("print('x' * 200_000_000)", answer)
     assert not got.failed
