@@ -96,9 +96,8 @@ class OpenEnvSession:
     def close(self) -> None:
         if self._agent is not None:
             self._agent.close()
-            self._agent = self._prompt = (
-                None  # an episode's records go now, not when the collector comes
-            )
+            # an episode's records go now, not when the collector comes
+            self._agent = self._prompt = None
 
     # -- messages ------------------------------------------------------------------------------
 

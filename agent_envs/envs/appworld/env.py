@@ -107,7 +107,7 @@ class AppWorldEnv(AgentEnv):
         positive("appworld_servers", appworld_servers)
         self._max_output = positive("max_output", max_output)
         self._limits = Limits(
-            seconds=_seconds(seconds), memory_mb=positive("memory_mb", memory_mb),
+            seconds=_seconds(seconds), memory_mb=memory_mb,
             calls=positive("max_api_calls", max_api_calls),
         )  # fmt: skip
         root = str(Path(appworld_root).expanduser().absolute())
@@ -127,7 +127,7 @@ class AppWorldEnv(AgentEnv):
             self._pool = pool_of(tuple(appworld_urls), python, root, appworld_servers)
         self._world: Episode | None = None
         self._report = Report()
-        self._shown, self._lost, self._played = "", False, 0
+        self._shown, self._lost = "", False
 
     @property
     def task(self) -> str:
@@ -145,7 +145,7 @@ class AppWorldEnv(AgentEnv):
         if self._world is not None:
             self._world.close()
         self._world = self._new_episode(task_id)
-        self._report, self._lost, self._played = Report(), False, 0
+        self._report, self._lost = Report(), False
         self._shown = _greeting(self._world)
         return self._shown
 
@@ -160,17 +160,15 @@ class AppWorldEnv(AgentEnv):
     def _act(self, action: str) -> Outcome:
         episode = self._world
         assert episode is not None  # step() lets nothing through before reset()
-        self._played += 1
-        code = action[:LONGEST_CODE]
         why = _no_code(action)
         if why:
             self._shown, self._lost, valid = why, False, False
         else:
-            shown = episode.execute(code)
+            shown = episode.execute(action)
             self._shown, self._lost = cut(shown.output, self._max_output), shown.lost
             valid = not shown.output.startswith("Syntax error in line")
-        over = episode.completed or self._played == self.max_steps
-        if not over:
+        last = self._steps + 1 == self.max_steps  # this step is counted after it
+        if not (episode.completed or last):
             return Outcome(self._shown, action_valid=valid)
         self._report = report = episode.report()
         won = report.success and episode.completed
@@ -195,7 +193,7 @@ class AppWorldEnv(AgentEnv):
         if not isinstance(episode, SimEpisode):
             return None
         pieces = episode.task.solution
-        return pieces[min(self._played, len(pieces) - 1)]
+        return pieces[min(self._steps, len(pieces) - 1)]
 
     def close(self) -> None:
         """Let go of the namespace and the server."""
@@ -207,13 +205,13 @@ class AppWorldEnv(AgentEnv):
         assert self._world is not None  # get_state() lets nothing through before reset()
         verdicts = [[v.requirement, v.passed, v.idle] for v in self._report.verdicts]
         report = [verdicts, self._report.completed]
-        return [self._shown, self._lost, self._played, report, list(self._world.journal())]
+        return [self._shown, self._lost, report, list(self._world.journal())]
 
     def _restore(self, snapshot: Any) -> str:
-        shown, lost, played, report, journal = snapshot
+        shown, lost, report, journal = snapshot
         assert self._world is not None  # _start() ran
         self._world.replay(journal)
-        self._shown, self._lost, self._played = str(shown), bool(lost), int(played)
+        self._shown, self._lost = str(shown), bool(lost)
         verdicts, completed = report
         self._report = Report(
             tuple(Verdict(str(r), bool(p), bool(i)) for r, p, i in verdicts), bool(completed)

@@ -37,7 +37,6 @@ class SimEpisode:
         self._saved: bytes | None = None
         self._done: list[tuple[str, bytes]] = []  # code and its answers, packed: they can be many
         self.completed = False
-        self.calls = 0
         person = apps.call(self._db, task.supervisor, "supervisor", "show_profile", {})
         fields = ("first_name", "last_name", "email", "phone_number")
         self.brief = Brief(
@@ -60,7 +59,6 @@ class SimEpisode:
             return value
 
         ran = session.run(code, call)
-        self.calls = ran.calls
         if ran.lost:
             self._forget()
         else:

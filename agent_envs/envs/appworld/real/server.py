@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from agent_envs.core.errors import OptionError, ServerError, ServerUnreachable
 from agent_envs.core.sockets import LOOPBACK, listen, url_of
+from agent_envs.envs.appworld.real.tasks import how_to_install
 
 logger = logging.getLogger("agent_envs.appworld")
 LONGEST_ANSWER = 64 << 20  # bytes
@@ -258,8 +259,5 @@ def _listens_everywhere(port: int) -> bool:
 def _advice(python: str, root: str, why: str) -> str:
     return (
         f"an AppWorld server could not be started with {python} ({why}). Make the environment and its "
-        "data with:\n"
-        f"  {python} -m pip install appworld\n"
-        f"  {Path(python).parent / 'appworld'} install\n"
-        f"  {Path(python).parent / 'appworld'} download data --root {root}"
+        "data with:\n" + how_to_install(python, root)
     )

@@ -54,6 +54,14 @@ def check_installation(python: str, root: str) -> None:
     if found.returncode:
         raise OptionError(
             f"AppWorld is not installed for {python}; install it and its data:\n"
-            f"  {python} -m pip install appworld\n  {Path(python).parent / 'appworld'} install\n"
-            f"  {Path(python).parent / 'appworld'} download data --root {root}"
+            + how_to_install(python, root)
         )
+
+
+def how_to_install(python: str, root: str) -> str:
+    """The commands, a line each."""
+    command = Path(python).parent / "appworld"
+    return (
+        f"  {python} -m pip install appworld\n  {command} install\n"
+        f"  {command} download data --root {root}"
+    )

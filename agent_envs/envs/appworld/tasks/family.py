@@ -105,9 +105,9 @@ def family(
     return add
 
 
-def login(app: str, user: str = "email") -> str:
+def login(app: str) -> str:
     """Code that logs in to an app: ``token_APP`` holds the access token."""
-    name = "phone_number" if app == "phone" else user
+    name = "phone_number" if app == "phone" else "email"
     return (
         "accounts = apis.supervisor.show_account_passwords()\n"
         "passwords = {account['account_name']: account['password'] for account in accounts}\n"
@@ -133,12 +133,12 @@ def complete(answer: str | None = None) -> str:
     return f"apis.supervisor.complete_task({'' if answer is None else f'answer={answer}'})"
 
 
-def one_contact(name: str, code_name: str = "contact") -> str:
-    """Code that finds a phone contact by its full name; needs ``token_phone``."""
+def one_contact(name: str) -> str:
+    """Code that finds the ``contact`` of a full name; needs ``token_phone``."""
     first, _, last = name.partition(" ")
     return (
         f"found = apis.phone.search_contacts(access_token=token_phone, query={name!r}, page_limit=20)\n"
-        f"{code_name} = [c for c in found if (c['first_name'], c['last_name']) == ({first!r}, {last!r})][0]"
+        f"contact = [c for c in found if (c['first_name'], c['last_name']) == ({first!r}, {last!r})][0]"
     )
 
 
@@ -164,6 +164,6 @@ def full_name(person: Mapping[str, Any]) -> str:
     return f"{person['first_name']} {person['last_name']}"
 
 
-def plain_int(value: float) -> str:
+def amount_text(value: float) -> str:
     """An amount as people write it: ``12``, ``12.50``."""
     return f"{value:.2f}".removesuffix(".00")

@@ -11,12 +11,12 @@ from agent_envs.envs.appworld.tasks.family import (
     NoTask,
     Plan,
     all_pages,
+    amount_text,
     complete,
     family,
     full_name,
     login,
     one_contact,
-    plain_int,
 )
 from agent_envs.envs.appworld.tasks.goals import Goal, same_items
 
@@ -125,7 +125,7 @@ def add_expense(draw: Draw) -> Plan:
     )
     people = sorted(group["members"])
     return Plan(
-        {"name": group["name"], "amount": plain_int(amount), "what": what},
+        {"name": group["name"], "amount": amount_text(amount), "what": what},
         Goal(inserted=[("splitwise.expenses", {
             "group_id": group["id"], "payer_id": draw.me, "description": what, "amount": amount,
             "shares": lambda found: sorted(share["person"] for share in found) == people

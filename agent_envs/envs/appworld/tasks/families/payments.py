@@ -10,13 +10,13 @@ from agent_envs.envs.appworld.tasks.family import (
     NoTask,
     Plan,
     all_pages,
+    amount_text,
     complete,
     contacts_of,
     family,
     full_name,
     login,
     one_contact,
-    plain_int,
 )
 from agent_envs.envs.appworld.tasks.goals import Goal, Values, same_items
 
@@ -68,7 +68,7 @@ def pay_contact(draw: Draw) -> Plan:
     amount, note = float(draw.rng.randrange(300, 2500)) / 100, draw.pick(NOTES)
     inserted, updated = paid_from_balance(draw, [(person["id"], amount, note)])
     return Plan(
-        {"name": full_name(person), "amount": plain_int(amount), "note": note},
+        {"name": full_name(person), "amount": amount_text(amount), "note": note},
         Goal(inserted=inserted, updated=updated),
         (
             login("phone"),
@@ -217,7 +217,7 @@ def request_all(draw: Draw) -> Plan:
     amount, note = draw.rng.randrange(4, 60) / 2, draw.pick(NOTES)
     values = {"requester_id": draw.me, "amount": amount, "note": note, "status": "pending"}
     return Plan(
-        {"relation": relation, "amount": plain_int(amount), "note": note},
+        {"relation": relation, "amount": amount_text(amount), "note": note},
         Goal(
             inserted=[("venmo.payment_requests", {**values, "payer_id": p["id"]}) for p in people]
         ),
@@ -334,7 +334,7 @@ def top_up(draw: Draw) -> Plan:
     }
     balance = round(_balance(draw, draw.me) + amount, 2)
     return Plan(
-        {"amount": plain_int(amount), "card": card["name"]},
+        {"amount": amount_text(amount), "card": card["name"]},
         Goal(
             inserted=[("venmo.transfers", move)],
             updated=[("venmo.accounts", draw.me, {"balance": balance})],

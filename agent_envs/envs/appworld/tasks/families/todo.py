@@ -11,12 +11,12 @@ from agent_envs.envs.appworld.tasks.family import (
     NoTask,
     Plan,
     all_pages,
+    amount_text,
     complete,
     family,
     full_name,
     login,
     one_contact,
-    plain_int,
     read_note,
 )
 from agent_envs.envs.appworld.tasks.goals import Goal
@@ -216,7 +216,7 @@ def pay_and_tick(draw: Draw) -> Plan:
         {
             "title": row["title"],
             "who": full_name(named[0]),
-            "amount": plain_int(amount),
+            "amount": amount_text(amount),
             "what": what,
         },
         Goal(inserted=inserted, updated=[*updated, ticked]),
