@@ -25,6 +25,7 @@ from agent_envs.cli.common import Json, out, print_json
 from agent_envs.core.env import AgentEnv
 from agent_envs.core.errors import MissingExtra
 from agent_envs.core.files import cache_dir
+from agent_envs.core.machine import available_ram, cpu_flags, cpu_has_bfloat16
 from agent_envs.registration import BUILT_IN
 
 TESTED = ((3, 11), (3, 13))  # first and last minor version of Python
@@ -154,9 +155,8 @@ def _environments() -> Iterator[Finding]:
 
 def _hardware() -> Iterator[Finding]:
     """Processors, and the number format that training takes by default."""
-    flags = _cpu_flags()
-    fast = sorted(flags & {"avx2", "avx512f", "avx512_bf16", "amx_bf16"})
-    dtype = "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
+    fast = sorted(cpu_flags() & {"avx2", "avx512f", "avx512_bf16", "amx_bf16"})
+    dtype = "bfloat16" if cpu_has_bfloat16() else "float32"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     features = f" ({', '.join(fast)})" if fast else ""
     yield Finding("cpu", "ok", f"{cores} cores{features}; models on it run in {dtype}")
@@ -195,8 +195,8 @@ def _room() -> Iterator[Finding]:
     yield Finding(
         "disk", "ok" if free > ROOM else "note", f"{free / 2**30:.1f} GB free at {folder}"
     )
-    memory = _free_memory()
-    if memory is not None:
+    memory = available_ram()
+    if memory != float("inf"):
         state = "ok" if memory > ROOM else "note"
         yield Finding("memory", state, f"{memory / 2**30:.1f} GB available")
 
@@ -289,23 +289,3 @@ def _existing(folder: Path) -> Path:
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     return folder
-
-
-def _cpu_flags() -> set[str]:
-    """What the processor can do, as Linux names it; empty elsewhere."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return set()
-    found = re.search(r"^flags\s*:\s*(.*)$", text, re.MULTILINE)
-    return set(found[1].split()) if found else set()
-
-
-def _free_memory() -> int | None:
-    """Bytes that are available; None where the system does not tell."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    found = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None

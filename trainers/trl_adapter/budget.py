@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from agent_envs.core import OptionError
+from agent_envs.core.machine import available_ram
 from trainers.trl_adapter import seam, smollm2
 from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.loading import (
@@ -76,16 +77,6 @@ def this_machine() -> Machine:
         memory = float(torch.cuda.get_device_properties(state.device).total_memory)
         return Machine("this GPU", memory, has_bfloat16(), count, _sharding(state))
     return Machine("this CPU", available_ram() / count, False, count, _sharding(state))
-
-
-def available_ram(file: str | Path = "/proc/meminfo") -> float:
-    """Bytes that can be had without swapping; infinite where the system does not say."""
-    try:
-        lines = Path(file).read_text(encoding="ascii").splitlines()
-    except OSError:
-        return float("inf")
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return float(found[0]) * 1024 if found else float("inf")
 
 
 def _sharding(state: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from agent_envs.core.errors import MissingExtra, OptionError
+from agent_envs.core.machine import cpu_has_bfloat16
 from trainers.trl_adapter.config import LoraConfig, ModelConfig
 from trainers.trl_adapter.vision import is_vision
 
@@ -41,22 +41,12 @@ def has_bfloat16() -> bool:
     """Does the GPU, or the CPU where there is none, compute in bfloat16 itself."""
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return _cpu_has_bfloat16()
+    return cpu_has_bfloat16()
 
 
 def autocasts() -> bool:
     """Does training compute in bfloat16 beside float32 weights: on GPUs that have it."""
     return torch.cuda.is_available() and has_bfloat16()
-
-
-@cache
-def _cpu_has_bfloat16() -> bool:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore")
-    except OSError:  # not Linux
-        return False
-    flags = set(text.partition("flags")[2].partition("\n")[0].split())
-    return bool(flags & {"amx_bf16", "avx512_bf16"})
 
 
 def check_loading(model: ModelConfig, lora: LoraConfig) -> None:
