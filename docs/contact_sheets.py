@@ -95,14 +95,14 @@ def main() -> None:
         f"AgentEnv/{name}-v0": [shot(name, start, actions) for start, actions in shots]
         for name, shots in CARDS.items()
     }
-    sheet(cards, DOCS / "cards_contact_sheet.png")
+    sheet(cards, DOCS / "environments" / "cards_contact_sheet.png")
     rooms = {
         f"AgentEnv/Sokoban-{size}-v0": [
             played(f"Sokoban-{size}", 5 + i, i / 3, tile) for i in range(4)
         ]
         for size, tile in (("6x6-1box", 40), ("6x6-2box", 40), ("8x8-3box", 30), ("10x10-4box", 24))
     }
-    sheet(rooms, DOCS / "sokoban_contact_sheet.png")
+    sheet(rooms, DOCS / "environments" / "sokoban_contact_sheet.png")
     print(f"drawn with agent-envs {agent_envs.__version__}")
 
 

@@ -44,7 +44,8 @@ def list_envs(as_json: Json = False) -> None:
     out.print(table)
 
 
-def _facts(env: AgentEnv) -> dict[str, Any]:
+def facts_of(env: AgentEnv) -> dict[str, Any]:
+    """What an environment says of itself, as made with its options."""
     profile = env.profile
     return {
         "splits": {split: env.tasks.count(split) for split in env.tasks.splits},
@@ -69,7 +70,7 @@ def info(
     env: AgentEnv = gymnasium.make(  # type: ignore[assignment]
         name, **read_options(name, None, None, data_dir, None, options)
     ).unwrapped
-    facts = _facts(env)
+    facts = facts_of(env)
     if as_json:
         print_json({"id": name, "doc": inspect.getdoc(type(env)), **facts})
         return

@@ -76,6 +76,18 @@ class ALFWorldEnv(AgentEnv):
     Generated games are original (counts of the official games shape them). Official games belong to
     ALFWorld (MIT) and are read where they lie; nothing is downloaded or executed.
 
+    ### Differences from the original
+    * A seed names a task (games in sorted order); in the original a seed picks by the order in which the
+      file system lists its folders, so it means other games on other machines.
+    * 10 for success, as the seed system pays; the original pays 1.
+    * Only the text side: no THOR, no pictures. The scripted expert is our own planner.
+
+    ### Access
+    * reads: the package; the folder that ``data_dir`` or ``$ALFWORLD_DATA`` names.
+    * writes: an index of official games (names, sizes, dates) in the cache folder.
+    * executes: nothing; game files are parsed, actions are text.
+    * connects to: nothing.
+
     ### Versions
     * v0: first version.
     """

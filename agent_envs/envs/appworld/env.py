@@ -67,6 +67,21 @@ class AppWorldEnv(AgentEnv):
     Embedded: an original world of made-up people; nothing of the real benchmark is in it. The real one is
     never imported, read or shipped.
 
+    ### Differences from the original
+    * The embedded world, its people, wording, tasks and checks are our own: results are not comparable with
+      the benchmark's. ``backend="appworld"`` plays the real one, scored by itself.
+    * Agents' code runs in a confined process without the world, so it cannot change its checks.
+    * ``reward="score"`` pays nothing for what doing nothing would pass, and 0 for collateral changes.
+
+    ### Access
+    * reads: the package; with ``backend="appworld"`` your servers read ``appworld_root``.
+    * writes: nothing; the real benchmark's servers write where they write.
+    * executes: the agent's Python: ``process`` in child processes with an allow-list of system calls and limits
+      of time and memory (Linux; elsewhere fewer, with a warning), ``monty`` in an interpreter without
+      access to the system, ``inprocess`` with your rights (needs ``unsafe=True``); with
+      ``backend="appworld"`` in those servers, which ``appworld_python`` starts.
+    * connects to: ``appworld_urls``, or the servers that it started on 127.0.0.1; else nothing.
+
     ### Versions
     * v0: first version.
     """

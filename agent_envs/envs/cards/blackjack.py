@@ -70,6 +70,17 @@ class BlackjackEnv(CardGame):
     None: deals are made from their number. After Blackjack of gym-cards (RL4VLM), in which ``info``
     gave the dealer's hidden card away.
 
+    ### Differences from the original
+    * ``info`` shows the dealer's hidden card only when the game is over (the original gave it away).
+    * Other text is a counted turn, and the game is cut after 30: every episode ends.
+    * The replicas of a group draw the same later cards (``share_randomness``).
+
+    ### Access
+    * reads: nothing outside the package.
+    * writes: nothing.
+    * executes: nothing; actions are text that is parsed.
+    * connects to: nothing.
+
     ### Versions
     * v0: first version.
     """

@@ -53,6 +53,17 @@ class EZPointsEnv(PointsGame):
     ### Data
     None: deals are made from their number. After EZPoints of gym-cards (RL4VLM).
 
+    ### Differences from the original
+    * Formulas are read by a small grammar and computed with fractions, not by ``eval``: digits are not glued
+      together, a sign is no number. ``compat="original"`` allows the sign.
+    * The first card of a solvable deal is 2 to 10: an ace cannot be completed to 12.
+
+    ### Access
+    * reads: nothing outside the package.
+    * writes: nothing.
+    * executes: nothing; actions are text that is parsed.
+    * connects to: nothing.
+
     ### Versions
     * v0: first version.
     """

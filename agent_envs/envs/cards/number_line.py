@@ -56,6 +56,16 @@ class NumberLineEnv(CardGame):
     None: tasks are made from their number. After NumberLine of gym-cards (RL4VLM), whose draw made
     the line's end a rarer target.
 
+    ### Differences from the original
+    * Start and target are drawn uniformly among unequal pairs; the original made the line's end a rarer target.
+    * The minus sign U+2212 is read as ``-``.
+
+    ### Access
+    * reads: nothing outside the package.
+    * writes: nothing.
+    * executes: nothing; actions are text that is parsed.
+    * connects to: nothing.
+
     ### Versions
     * v0: first version.
     """

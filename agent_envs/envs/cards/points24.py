@@ -53,6 +53,17 @@ class Points24Env(PointsGame):
     ### Data
     None: deals are made from their number. After Points24 of gym-cards (RL4VLM).
 
+    ### Differences from the original
+    * Formulas are read by a small grammar and computed with exact fractions, not by ``eval``: no powers, no
+      digits glued together, and 8 / (3 - 8 / 3) is 24.
+    * Only deals with a solution are dealt (``solvable_only=False``: all).
+
+    ### Access
+    * reads: nothing outside the package.
+    * writes: nothing.
+    * executes: nothing; actions are text that is parsed.
+    * connects to: nothing.
+
     ### Versions
     * v0: first version.
     """

@@ -62,6 +62,19 @@ class SearchEnv(AgentEnv):
     Embedded: a made-up world of 2,500 passages and 1,200 questions (``one-hop``, ``two-hop``). Your
     own: Search-R1's or the seed system's parquet and jsonl files.
 
+    ### Differences from the original
+    * Two blocks in one action: the first one is carried out and the action counts as invalid.
+    * A failing server is an observation and ``info["search_error"]``, after a bounded time, not an exception.
+    * A gold answer that normalises to nothing matches nothing.
+    * The embedded passages and questions are made up; Wikipedia's index is taken where it is named.
+
+    ### Access
+    * reads: the package; the files that ``data_dir`` and ``retriever`` name.
+    * writes: embeddings of the embedded passages in the cache folder (``retriever="dense"`` only).
+    * executes: nothing (``retriever="dense"`` runs a sentence encoder of an installed package).
+    * connects to: the server that ``retriever`` names, with the agent's search words and
+      ``$AGENT_ENVS_RETRIEVER_TOKEN``; else nothing.
+
     ### Versions
     * v0: first version.
     """

@@ -132,6 +132,20 @@ class SokobanEnv(VisualEnv):
     Rooms are generated here, or read from the files that ``levels`` names. Nothing is executed or
     downloaded.
 
+    ### Differences from the original
+    * Rooms come from a generator of our own: always solvable, never solved at the start, the same in every
+      process (the original retries with a seed made by ``hash()``). Rooms themselves therefore differ.
+    * ``max_steps`` is long enough for the generated rooms; the seed system's 15 is too short for many.
+    * Invalid actions and ``still`` count as steps, so that every episode ends; ``count_noops=False`` undoes it.
+    * Whole words are read as moves: "upward" is no ``up``.
+    * Tiles are drawn by our own code.
+
+    ### Access
+    * reads: the package; the files that ``levels`` or ``data_dir`` names.
+    * writes: nothing.
+    * executes: nothing; actions are text that is parsed.
+    * connects to: nothing.
+
     ### Versions
     * v0: first version.
     """

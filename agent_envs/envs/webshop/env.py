@@ -69,6 +69,22 @@ class WebShopEnv(AgentEnv):
     The generated shop is original. WebShop's data (MIT) is read where it lies; a compiled catalogue is
     kept in the cache folder. Nothing is downloaded or executed.
 
+    ### Differences from the original
+    * Prices within a range and price limits are drawn by ``price_seed`` and the product's id; the original
+      draws them from the global generator, so they differ from process to process.
+    * ``text_rich`` marks exactly what is chosen; the original loses the mark of options with quotes or
+      non-ASCII letters, and marks some that were not chosen.
+    * Special searches (``<r>``, ``<a>``...) that crash the original are ordinary words; options with square
+      brackets can be clicked.
+    * Goals are shuffled with the seed system's 233, and its splits are the default.
+    * 10 for a perfect purchase, else 0, as the seed system pays; the original pays the score.
+
+    ### Access
+    * reads: the package; the folder that ``data_dir`` or ``$WEBSHOP_DATA`` names.
+    * writes: a compiled form of such data in the cache folder.
+    * executes: nothing; actions are text that is parsed.
+    * connects to: nothing; pictures are addresses only.
+
     ### Versions
     * v0: first version.
     """
