@@ -271,17 +271,38 @@ def _interval(found: tuple[float, float, float]) -> str:
     return f"{found[0]:.2f} ({found[1]:.2f} to {found[2]:.2f})"
 
 
-def figure(curves: list[Curve], title: str) -> Figure:
-    """One line per algorithm, the mean of its seeds; a band from the lowest to the highest."""
-    made = Figure(figsize=(8, 5), layout="constrained")
-    axes = made.subplots()
+def over_seeds(curves: list[Curve]) -> Iterator[tuple[str, list[int], list[list[float]]]]:
+    """(algorithm, updates, the seeds' rates at each) of all that ran."""
     for algorithm in ALGORITHMS:
         runs = [curve for curve in curves if curve.job.algorithm == algorithm]
         if not runs:
             continue
         points = sorted(set.intersection(*(set(run.updates) for run in runs)))
         by_run = [dict(zip(run.updates, run.rates, strict=True)) for run in runs]
-        columns = [[rates[point] for rates in by_run] for point in points]
+        yield algorithm, points, [[rates[point] for rates in by_run] for point in points]
+
+
+def figure_of(algorithm: str, by_task: dict[str, list[Curve]]) -> Figure:
+    """A panel per task: one algorithm in colour with the band of its seeds, the others in grey."""
+    made = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, (title, curves) in zip(made.subplots(1, len(by_task)), by_task.items(), strict=True):
+        for name, points, columns in over_seeds(curves):
+            style = {"color": "tab:blue", "zorder": 3} if name == algorithm else {"color": "0.8"}
+            axes.plot(points, [sum(c) / len(c) for c in columns], **style)
+            if name == algorithm:
+                axes.fill_between(
+                    points, [min(c) for c in columns], [max(c) for c in columns], alpha=0.15
+                )
+        axes.set(xlabel="updates", ylabel="held-out success rate", ylim=(0, 1), title=title)
+        axes.grid(alpha=0.3)
+    return made
+
+
+def figure(curves: list[Curve], title: str) -> Figure:
+    """One line per algorithm, the mean of its seeds; a band from the lowest to the highest."""
+    made = Figure(figsize=(8, 5), layout="constrained")
+    axes = made.subplots()
+    for algorithm, points, columns in over_seeds(curves):
         means = [sum(column) / len(column) for column in columns]
         (line,) = axes.plot(points, means, marker="o", markersize=3, label=algorithm)
         axes.fill_between(
@@ -295,12 +316,14 @@ def figure(curves: list[Curve], title: str) -> Figure:
 
 
 def report(jobs: list[Job], docs: Path) -> str:
-    """The tables, put between the marks of ``docs/learning.md``; PNGs beside it."""
-    parts = []
+    """The tables, put between the marks of ``docs/learning.md``; PNGs beside it and in ``algorithms``."""
+    parts, all_algorithms = [], {}
     for task, text in ((name, spec.title) for name, spec in TASKS.items()):
         curves = [c for job in jobs if job.task == task and (c := curve_of(job)) is not None]
         if not curves:
             continue
+        if len({curve.job.algorithm for curve in curves}) == len(ALGORITHMS):
+            all_algorithms[text] = curves
         figure(curves, f"{text}: held-out panel, mean of seeds").savefig(
             docs / f"learning_{task}.png", dpi=110
         )
@@ -309,6 +332,12 @@ def report(jobs: list[Job], docs: Path) -> str:
             *([line, ""] if (line := difference_line(curves, "gigpo", "grpo")) else []),
             f"![held-out success by update](learning_{task}.png)", "",
         ]  # fmt: skip
+    if all_algorithms:
+        (docs / "algorithms").mkdir(exist_ok=True)
+        for algorithm in ALGORITHMS:
+            figure_of(algorithm, all_algorithms).savefig(
+                docs / "algorithms" / f"{algorithm}.png", dpi=90
+            )
     parts.append(f"Measured {time.strftime('%Y-%m-%d')} on {machine()}, one thread a run.")
     block = "\n".join(parts)
     page = docs / "learning.md"

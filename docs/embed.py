@@ -80,15 +80,24 @@ def _defaults(algorithm: str) -> Iterator[str]:
 
     made, preset = resolve(TrainConfig(algorithm=algorithm)), preset_of(algorithm)
     yield "| field | default |\n|---|---|"
-    for section, names in (
-        ("advantage", ("norm", "gamma", "baseline_over", "singleton", "step_weight")),
-        ("loss", ("loss_type", "importance", "clip_low", "clip_high", "dual_clip", "kl_coef")),
-        ("rollout", ("group_size", "dynamic")),
-    ):
-        for name in names:
-            yield f"| `{section}.{name}` | {getattr(getattr(made, section), name)} |"
-    yield f"| a critic is trained | {'yes' if preset.critic else 'no'} |"
+    fields = _LOSS_FIELDS + _ESTIMATOR_FIELDS[preset.estimator] + ("rollout.dynamic",)
+    for section, _, name in (field.partition(".") for field in fields):
+        yield f"| `{section}.{name}` | {getattr(getattr(made, section), name)} |"
+    yield f"| smallest `rollout.group_size` | {preset.replicas} |"
 
+
+_GROUPS = ("advantage.baseline_over", "advantage.singleton")
+_LOSS_FIELDS = tuple(
+    f"loss.{name}"
+    for name in ("loss_type", "importance", "clip_low", "clip_high", "dual_clip", "kl_coef")
+)
+_ESTIMATOR_FIELDS = {  # what each estimator reads
+    "gigpo": ("advantage.norm", "advantage.gamma", "advantage.step_weight", *_GROUPS),
+    "grpo": ("advantage.norm", *_GROUPS),
+    "rloo": _GROUPS,
+    "reinforce_pp": ("advantage.gamma", "advantage.group_baseline"),
+    "ppo": ("advantage.gamma", "advantage.lam", "advantage.chain", "critic.share_trunk"),
+}
 
 _WRITERS: dict[str, Callable[[str], Iterator[str]]] = {
     "environment": _environment,

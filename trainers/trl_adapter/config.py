@@ -193,7 +193,7 @@ class RolloutConfig:
 
 @dataclass(frozen=True)
 class AdvantageConfig:
-    """From rewards to advantages; docs/advantages.md has the equations."""
+    """From rewards to advantages; docs/algorithms has the equations."""
 
     norm: str | None = option(None, "divide by the group's deviation: mean_std, or not: mean")
     baseline_over: str = option("trajectories", "count an episode once, or once per step: steps")
