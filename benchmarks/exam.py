@@ -5,36 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
 
 from trainers.trl_adapter.config import load_config, with_overrides
-from trainers.trl_adapter.trainer import StepwiseTrainer
+from trainers.trl_adapter.evaluate import evaluate_model
 
 
 def examine(config_file: Path, model: Path, splits: list[str], plays: int) -> dict[str, list[int]]:
     """By split: episodes won and played."""
+    config = with_overrides(load_config(config_file), {"eval.episodes": None})
     found: dict[str, list[int]] = {}
     for split in splits:
-        won = played = 0
-        for seed in range(plays):
-            config = with_overrides(
-                load_config(config_file),
-                {
-                    "model.path": str(model), "warm_start.episodes": 0, "eval.split": split,
-                    "eval.episodes": None, "eval.seed": seed, "run.log_to": [],
-                    "run.trajectories": 0, "run.progress": False,
-                },
-            )  # fmt: skip
-            with tempfile.TemporaryDirectory() as out:
-                trainer = StepwiseTrainer(model, config, output_dir=out)
-                result = trainer.evaluate_panel()
-                trainer.close()
-            won += sum(episode.won for episode in result.episodes)
-            played += len(result.episodes)
-        found[split] = [won, played]
+        results = [evaluate_model(config, model, split=split, seed=seed) for seed in range(plays)]
+        episodes = [episode for result in results for episode in result.episodes]
+        found[split] = [sum(episode.won for episode in episodes), len(episodes)]
     return found
 
 
