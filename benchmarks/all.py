@@ -157,6 +157,7 @@ PARTS = (
 """In the order in which they run."""
 
 QUICK_LIMIT = 600
+QUICK_LIMIT = 600  # seconds
 OptionalPath = Annotated[Path | None, typer.Option()]
 
 
@@ -166,24 +167,15 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="Names of parts; may be repeated.")] = None,
     table: Annotated[bool, typer.Option("--table", help="Run nothing.")] = False,
     shared: Annotated[Path, typer.Option(help="The recordings.")] = ROOT.parent / "shared",
-    alfworld_data: QUICK_LIMIT = 600
-OptionalPath = None,
-    textworld_python: QUICK_LIMIT = 600
-OptionalPath = None,
-    envpool_python: QUICK_LIMIT = 600
-OptionalPath = None,
-    gym_sokoban_python: QUICK_LIMIT = 600
-OptionalPath = None,
-    webshop_data: QUICK_LIMIT = 600
-OptionalPath = None,
-    webshop_episodes: QUICK_LIMIT = 600
-OptionalPath = None,
-    openenv_python: QUICK_LIMIT = 600
-OptionalPath = None,
-    ray_python: QUICK_LIMIT = 600
-OptionalPath = None,
-    sb3_python: QUICK_LIMIT = 600
-OptionalPath = None,
+    alfworld_data: OptionalPath = None,
+    textworld_python: OptionalPath = None,
+    envpool_python: OptionalPath = None,
+    gym_sokoban_python: OptionalPath = None,
+    webshop_data: OptionalPath = None,
+    webshop_episodes: OptionalPath = None,
+    openenv_python: OptionalPath = None,
+    ray_python: OptionalPath = None,
+    sb3_python: OptionalPath = None,
 ) -> None:
     paths = {
         "shared": shared if shared.is_dir() else None,
