@@ -34,10 +34,11 @@ class Row:
 
 def machine() -> str:
     """Processor, number of cores and Python version."""
-    return f"{_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    return f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
