@@ -73,7 +73,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _all(wanted: list[str], options: argparse.Namespace, folder: Path) -> int:
     wheel = _wheel(folder, options.python)
     version = _python(options.python)
-    print(f"Python {'.'.join(map(str, version))}, {os.cpu_count()} cores; wall time, machine shared")
+    print(
+        f"Python {'.'.join(map(str, version))}, {os.cpu_count()} cores; wall time, machine shared"
+    )
     print(f"{'extra':15} {'packages':>8} {'seconds':>8} {'MB':>7}  smoke test", flush=True)
     rows = []
     for extra in wanted:

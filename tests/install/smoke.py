@@ -159,7 +159,9 @@ def rllib() -> str:
     observation, _ = env.reset(seed=1)
     assert isinstance(env, gymnasium.Env)
     assert observation in env.observation_space
-    return f"registered with RLlib ({library.__name__}) and started; its algorithms need torch besides"
+    return (
+        f"registered with RLlib ({library.__name__}) and started; its algorithms need torch besides"
+    )
 
 
 def sb3() -> str:
