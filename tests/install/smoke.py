@@ -81,9 +81,11 @@ def search() -> str:
         corpus = Path(folder, "corpus.jsonl")
         corpus.write_text('{"id": "1", "contents": "Oak\\nOaks are trees."}\n')
         _command("retriever", "index", str(corpus), "--out", f"{folder}/index", "--kind", "dense")
-    with _Started("retriever", "serve", "--embedded", "bm25") as url:
-        with urllib.request.urlopen(f"{url}/health", timeout=20) as answer:
-            assert answer.status == 200
+    with (
+        _Started("retriever", "serve", "--embedded", "bm25") as url,
+        urllib.request.urlopen(f"{url}/health", timeout=20) as answer,
+    ):
+        assert answer.status == 200
     return "dense search, `retriever index` and `retriever serve`"
 
 
@@ -136,8 +138,9 @@ def appworld_monty() -> str:
 
 
 def ray() -> str:
-    import agent_envs
     import ray as library
+
+    import agent_envs
 
     library.init(num_cpus=1, include_dashboard=False, logging_level="error", log_to_driver=False)
     group = agent_envs.make_group(LINE, num_groups=2, group_size=2, backend="ray")
@@ -165,9 +168,10 @@ def rllib() -> str:
 
 
 def sb3() -> str:
+    from stable_baselines3 import PPO
+
     import agent_envs
     from agent_envs.adapters.sb3 import SB3VecEnv
-    from stable_baselines3 import PPO
 
     envs = SB3VecEnv(agent_envs.make_group(LINE, num_groups=4, group_size=1))
     PPO("MlpPolicy", envs, n_steps=16, batch_size=32).learn(64)

@@ -5,6 +5,7 @@
 # Needs a package registry; minutes. Exit code 1 where anything failed, also where the audit could not be made.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+unset PYTHONPATH  # a source tree on it would count as installed
 out=$(realpath -m "${1:-build/supply_chain}")
 environments=("${@:2}")
 [ ${#environments[@]} -gt 0 ] || environments=(rollout train)
