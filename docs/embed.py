@@ -1,8 +1,9 @@
-"""Put what code knows into the pages: ``python docs/embed.py``; ``--check`` only says whether they are up to date.
+"""Put what code knows into the pages: ``python docs/embed.py``; ``--check`` only says what is stale.
 
 A line ``<!-- example NAME -->`` is followed by ``examples/NAME.py``, ``<!-- environment ID -->`` by what the
-environment's docstring and an episode's start say, ``<!-- environments -->`` by the list of them, and
-``<!-- defaults ALGORITHM -->`` by an algorithm's preset. All but examples end with ``<!-- end -->``.
+environment's docstring and an episode's start say, ``<!-- environments -->`` by the list of them,
+``<!-- info_keys -->`` by their info keys, ``<!-- defaults ALGORITHM -->`` by an algorithm's preset.
+All but examples end with ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import gymnasium
 
 from agent_envs.cli.show import facts_of
+from agent_envs.core import INFO_KEYS
 from agent_envs.registration import BUILT_IN, VARIANTS, env_class
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,6 +76,13 @@ def _environments(_: str) -> Iterator[str]:
         yield f"| [`{env_id}`]({page_name(env_id)}.md) | {about} |"
 
 
+def _info_keys(_: str) -> Iterator[str]:
+    yield "| key | type | meaning |\n|---|---|---|"
+    for name, key in INFO_KEYS.items():
+        sparse = " (only where it is so)" if key.sparse else ""
+        yield f"| `{name}` | {key.type.__name__} | {key.meaning}{sparse} |"
+
+
 def _defaults(algorithm: str) -> Iterator[str]:
     from trainers.trl_adapter.config import TrainConfig
     from trainers.trl_adapter.presets import preset_of, resolve
@@ -103,6 +112,7 @@ _WRITERS: dict[str, Callable[[str], Iterator[str]]] = {
     "environment": _environment,
     "environments": _environments,
     "defaults": _defaults,
+    "info_keys": _info_keys,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Annotated, Any
 
 import gymnasium
@@ -59,20 +60,29 @@ def facts_of(env: AgentEnv) -> dict[str, Any]:
     }
 
 
+def _access(doc: str) -> dict[str, str]:
+    """reads, writes, executes, connects to: as the docstring's section Access says; {} without one."""
+    section = doc.partition("### Access\n")[2].partition("\n### ")[0]
+    found = re.findall(r"^\* ([\w ]+): (.*?)(?=^\* |\Z)", section, re.MULTILINE | re.DOTALL)
+    return {fact: " ".join(said.split()) for fact, said in found}
+
+
 def info(
     env_id: EnvId,
     as_json: Json = False,
     data_dir: DataDir = None,
     options: Options = None,
 ) -> None:
-    """Explain an environment: actions, observations, rewards, options, data."""
+    """Explain an environment: actions, observations, rewards, options, data, and what it reads, writes,
+    executes and connects to."""
     name = full_id(env_id)
     env: AgentEnv = gymnasium.make(  # type: ignore[assignment]
         name, **read_options(name, None, None, data_dir, None, options)
     ).unwrapped
     facts = facts_of(env)
     if as_json:
-        print_json({"id": name, "doc": inspect.getdoc(type(env)), **facts})
+        doc = inspect.getdoc(type(env)) or ""
+        print_json({"id": name, "doc": doc, "access": _access(doc), **facts})
         return
     out.print(Markdown(f"# {name}\n\n{inspect.getdoc(type(env))}"))
     table = Table("fact", "value", title="As configured here")

@@ -76,8 +76,8 @@ class AppWorldEnv(AgentEnv):
     ### Access
     * reads: the package; with ``backend="appworld"`` your servers read ``appworld_root``.
     * writes: nothing; the real benchmark's servers write where they write.
-    * executes: the agent's Python: ``process`` in child processes with an allow-list of system calls and limits
-      of time and memory (Linux; elsewhere fewer, with a warning), ``monty`` in an interpreter without
+    * executes: the agent's Python: ``process`` in child processes with an allow-list of system calls and
+      limits of time and memory (Linux; elsewhere fewer, with a warning), ``monty`` in an interpreter without
       access to the system, ``inprocess`` with your rights (needs ``unsafe=True``); with
       ``backend="appworld"`` in those servers, which ``appworld_python`` starts.
     * connects to: ``appworld_urls``, or the servers that it started on 127.0.0.1; else nothing.

@@ -57,7 +57,8 @@ class NumberLineEnv(CardGame):
     the line's end a rarer target.
 
     ### Differences from the original
-    * Start and target are drawn uniformly among unequal pairs; the original made the line's end a rarer target.
+    * Start and target are drawn uniformly among unequal pairs; the original made the line's end a rarer
+      target.
     * The minus sign U+2212 is read as ``-``.
 
     ### Access

@@ -136,7 +136,8 @@ class SokobanEnv(VisualEnv):
     * Rooms come from a generator of our own: always solvable, never solved at the start, the same in every
       process (the original retries with a seed made by ``hash()``). Rooms themselves therefore differ.
     * ``max_steps`` is long enough for the generated rooms; the seed system's 15 is too short for many.
-    * Invalid actions and ``still`` count as steps, so that every episode ends; ``count_noops=False`` undoes it.
+    * Invalid actions and ``still`` count as steps, so that every episode ends;
+      ``count_noops=False`` undoes it.
     * Whole words are read as moves: "upward" is no ``up``.
     * Tiles are drawn by our own code.
 
