@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 pytest.importorskip("trl", reason="needs the extra `train`")
+yaml = pytest.importorskip("yaml", reason="needs the train extra")
 torch = pytest.importorskip("torch")
 
 from transformers import AutoModelForCausalLM

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from agent_envs.core import MissingExtra, OptionError
 
+torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("trl", reason="needs the train extra")
 peft = pytest.importorskip("peft", reason="needs the lora extra")
 

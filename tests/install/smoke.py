@@ -142,7 +142,7 @@ def ray() -> str:
 
     import agent_envs
 
-    library.init(num_cpus=1, include_dashboard=False, logging_level="error", log_to_driver=False)
+    library.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
     group = agent_envs.make_group(LINE, num_groups=2, group_size=2, backend="ray")
     observations, _ = group.reset(seed=1)
     group.close()
