@@ -261,11 +261,22 @@ class _Started:
         self._process.wait(30)
 
 
+def docs() -> str:
+    root = Path(__file__).resolve().parents[2]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", root / "mkdocs.yml", "-d", folder],
+            check=True,
+        )  # fmt: skip
+        pages = len(list(Path(folder).rglob("index.html")))
+    return f"the site, {pages} pages, strict"
+
+
 EXTRAS = {
     one.__name__.replace("_", "-"): one
     for one in (
         core, dev, vision, webshop, webshop_tags, search, server, openenv, appworld_monty, ray, rllib, sb3, skyrl,
-        gem, lora, train,
+        gem, lora, train, docs,
     )
 }  # fmt: skip
 
