@@ -31,7 +31,10 @@ def _address(path: str) -> str:
         return HOME
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return f"repository/{path}"
+    suffix = (
+        "" if "." in posixpath.basename(path) else ".txt"
+    )  # NOTICE, LICENSE: browsers show .txt
+    return f"repository/{path}{suffix}"
 
 
 def _targets(uri: str, text: str) -> set[str]:
@@ -53,8 +56,6 @@ def on_files(files: Files, config: Any) -> Files:
                 continue  # the link stays as it is, and the strict build names it
             content = (ROOT / path).read_text(encoding="utf-8")
             name = _address(path)
-            if "." not in posixpath.basename(path):  # NOTICE, LICENSE: browsers show .txt
-                name += ".txt"
             files.append(File.generated(config, name, content=content))
             if name.endswith(".md"):
                 waiting.append((name, content))
@@ -68,9 +69,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def moved(match: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, match[2]))
-        name = _address(path)
-        if name.startswith("repository/") and "." not in posixpath.basename(name):
-            name += ".txt"
-        return f"{match[1]}{posixpath.relpath(name, here or '.')}{match[3]}"
+        return f"{match[1]}{posixpath.relpath(_address(path), here or '.')}{match[3]}"
 
     return _LINK.sub(moved, markdown)

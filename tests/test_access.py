@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from agent_envs.cli.show import _access
+from agent_envs.cli.show import access
 from agent_envs.registration import BUILT_IN, env_class
 from tests.conftest import ROOT
 
@@ -56,7 +56,7 @@ sys.stdout.write(json.dumps(seen))
 
 
 def access_of(env_id: str) -> dict[str, str]:
-    return _access(inspect.getdoc(env_class(env_id)) or "")
+    return access(inspect.getdoc(env_class(env_id)) or "")
 
 
 @pytest.mark.parametrize("env_id", BUILT_IN)

@@ -33,6 +33,7 @@ from agent_envs.envs.webshop.reward import options_met, strictly_met, title_scor
 from agent_envs.envs.webshop.shop import RESULTS
 from agent_envs.envs.webshop.visit import parse_action
 from agent_envs.retrieval.bm25 import K1, B, norm_length
+from benchmarks.panels import first_hit
 
 GOOD = {
     "asin": "AA00000001",
@@ -181,19 +182,6 @@ def panel(act, goals: str, count: int = 100) -> np.ndarray:
             *_, info = env.step(act(env))
         scores.append(info["score"])
     return np.array(scores)
-
-
-def first_hit(env: WebShopEnv) -> str:
-    """Types the task, opens the first result, chooses what the task names, buys."""
-    visit = env.visit
-    if visit.page == "start":
-        return f"search[{env.task}]"
-    if visit.page == "results":
-        return f"click[{visit.shown()[0].link}]"
-    for value, name in visit.opened.clickables.items():
-        if name and value in env.task and name not in visit.options:
-            return f"click[{value}]"
-    return "click[buy now]"
 
 
 @pytest.mark.parametrize("goals", ["made", "human"])

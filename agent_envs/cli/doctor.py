@@ -119,10 +119,10 @@ def _extras() -> Iterator[Finding]:
             if (version := _installed(name)) is not None and not _within(version, wanted)
         ]
         command = f"pip install 'agent-envs[{extra}]'"
-        if outside:
-            yield Finding("extra", "problem", f"{extra}: {', '.join(outside)}: {command}")
-        elif missing:
+        if missing:  # not installed, so that a part in another version disturbs nobody
             yield Finding("extra", "note", f"{extra}: without {', '.join(missing)}; {command}")
+        elif outside:
+            yield Finding("extra", "problem", f"{extra}: {', '.join(outside)}: {command}")
         else:
             yield Finding("extra", "ok", extra)
 

@@ -10,47 +10,62 @@ import typer
 from agent_envs.cli.common import Json, full_id, started
 from agent_envs.core.errors import OptionError
 
-_ENVS_HELP = "Ids to serve, separated by commas; default all. module:id imports the module first."
+Envs = Annotated[
+    str,
+    typer.Option(
+        help="Ids to serve, separated by commas; default all. module:id imports the module first."
+    ),
+]
+DefaultEnv = Annotated[
+    str, typer.Option(help="Id that OpenEnv clients get at the bare URL; default none.")
+]
+Host = Annotated[str, typer.Option(help="Address; any but this machine's own needs --token.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
+Workers = Annotated[int, typer.Option(min=1, help="Processes that share the port.")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="AGENT_ENVS_SERVER_TOKEN",
+        help="Demand this token. Better given by the environment variable: command lines are public.",
+    ),
+]
+StateKey = Annotated[
+    str | None,
+    typer.Option(
+        envvar="AGENT_ENVS_STATE_KEY",
+        help="What states are signed with (hex); servers with the same key restore each other's.",
+    ),
+]
+AllowPaths = Annotated[
+    bool, typer.Option("--allow-paths", help="Let clients name files and URLs in options.")
+]
+MaxSessions = Annotated[int, typer.Option(help="Sessions at once, over all workers.")]
+MaxReplicas = Annotated[int, typer.Option(help="Replicas in one session.")]
+MaxMessage = Annotated[int, typer.Option(help="Bytes of a message.")]
+MaxSteps = Annotated[int, typer.Option(help="Replica steps in one session.")]
+IdleTimeout = Annotated[
+    float, typer.Option(help="Seconds without a request until a session is closed.")
+]
+StepTimeout = Annotated[float, typer.Option(help="Seconds that one replica may take for one step.")]
+LogLevel = Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")]
 
 
 def serve(
-    envs: Annotated[str, typer.Option(help=_ENVS_HELP)] = "",
-    default_env: Annotated[
-        str, typer.Option(help="Id that OpenEnv clients get at the bare URL; default none.")
-    ] = "",
-    host: Annotated[
-        str, typer.Option(help="Address; any but this machine's own needs --token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the port.")] = 1,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="AGENT_ENVS_SERVER_TOKEN",
-            help="Demand this token. Better given by the environment variable: command lines are public.",
-        ),
-    ] = None,
-    state_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="AGENT_ENVS_STATE_KEY",
-            help="What states are signed with (hex); servers with the same key restore each other's.",
-        ),
-    ] = None,
-    allow_paths: Annotated[
-        bool, typer.Option("--allow-paths", help="Let clients name files and URLs in options.")
-    ] = False,
-    max_sessions: Annotated[int, typer.Option(help="Sessions at once, over all workers.")] = 1024,
-    max_replicas: Annotated[int, typer.Option(help="Replicas in one session.")] = 4096,
-    max_message: Annotated[int, typer.Option(help="Bytes of a message.")] = 64 << 20,
-    max_steps: Annotated[int, typer.Option(help="Replica steps in one session.")] = 10_000_000,
-    idle_timeout: Annotated[
-        float, typer.Option(help="Seconds without a request until a session is closed.")
-    ] = 900.0,
-    step_timeout: Annotated[
-        float, typer.Option(help="Seconds that one replica may take for one step.")
-    ] = 60.0,
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    envs: Envs = "",
+    default_env: DefaultEnv = "",
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    workers: Workers = 1,
+    token: Token = None,
+    state_key: StateKey = None,
+    allow_paths: AllowPaths = False,
+    max_sessions: MaxSessions = 1024,
+    max_replicas: MaxReplicas = 4096,
+    max_message: MaxMessage = 64 << 20,
+    max_steps: MaxSteps = 10_000_000,
+    idle_timeout: IdleTimeout = 900.0,
+    step_timeout: StepTimeout = 60.0,
+    log_level: LogLevel = "INFO",
     as_json: Json = False,
 ) -> None:
     """Serve groups of environments over a socket (needs the extra `server`)."""

@@ -60,7 +60,7 @@ def facts_of(env: AgentEnv) -> dict[str, Any]:
     }
 
 
-def _access(doc: str) -> dict[str, str]:
+def access(doc: str) -> dict[str, str]:
     """reads, writes, executes, connects to: as the docstring's section Access says; {} without one."""
     section = doc.partition("### Access\n")[2].partition("\n### ")[0]
     found = re.findall(r"^\* ([\w ]+): (.*?)(?=^\* |\Z)", section, re.MULTILINE | re.DOTALL)
@@ -82,7 +82,7 @@ def info(
     facts = facts_of(env)
     if as_json:
         doc = inspect.getdoc(type(env)) or ""
-        print_json({"id": name, "doc": doc, "access": _access(doc), **facts})
+        print_json({"id": name, "doc": doc, "access": access(doc), **facts})
         return
     out.print(Markdown(f"# {name}\n\n{inspect.getdoc(type(env))}"))
     table = Table("fact", "value", title="As configured here")
