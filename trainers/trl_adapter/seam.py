@@ -99,49 +99,12 @@ def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) ->
     check_extra(config.trl)
     one_of("loss.loss_type", config.loss.loss_type, SCALES)
     one_of("optim.schedule", config.optim.schedule, SCHEDULES)
-    rollout, loss, optim, run = config.rollout, config.loss, config.optim, config.run
-    steps = config.steps_per_rollout
-    rows = 2 * -(-rollout.groups * rollout.group_size // (2 * world_size * optim.mini_batches))
     settings: dict[str, Any] = {
         "output_dir": str(output_dir),
-        "seed": run.seed,
-        "max_steps": run.updates * steps,
-        "per_device_train_batch_size": rows,
-        "per_device_eval_batch_size": 2,
-        "num_generations": 2,
-        "steps_per_generation": optim.mini_batches,
-        "num_iterations": optim.iterations,
-        "gradient_accumulation_steps": 1,
-        "shuffle_dataset": False,
-        "max_completion_length": rollout.max_completion_tokens,
-        "temperature": rollout.temperature,
-        "top_p": rollout.top_p,
-        "top_k": rollout.top_k,
-        "loss_type": loss.loss_type,
-        "importance_sampling_level": loss.importance,
-        "epsilon": loss.clip_low,
-        "epsilon_high": loss.clip_high,
-        "delta": loss.dual_clip,
-        # with beta TRL keeps the starting model; the trainer sets the loss's own weight afterwards
-        "beta": loss.kl_coef or config.advantage.kl_in_reward,
-        "entropy_coef": loss.entropy_coef,
-        "scale_rewards": "none",
-        "learning_rate": optim.learning_rate,
-        "weight_decay": optim.weight_decay,
-        "max_grad_norm": optim.max_grad_norm,
-        "lr_scheduler_type": optim.schedule,
-        "warmup_steps": optim.warmup_steps,
-        "logging_strategy": "steps",
-        "logging_steps": steps,
-        "logging_first_step": False,
-        "save_strategy": "steps" if run.save_every else "no",
-        "save_steps": max(run.save_every, 1) * steps,
-        "eval_strategy": "steps" if config.eval.every else "no",
-        "eval_steps": max(config.eval.every, 1) * steps,
-        "eval_on_start": bool(config.eval.every) and config.eval.at_start and run.resume is None,
-        "report_to": list(run.log_to) or "none",
-        "chat_template_kwargs": dict(config.agent.chat_template_kwargs),
-        "gradient_checkpointing": config.model.gradient_checkpointing,
+        **_sampling(config),
+        **_loss(config),
+        **_optimization(config, world_size),
+        **_rhythm(config),
         # defaults of ours, open to `trl:`
         "use_bias_correction_kl": False,
         "disable_dropout": not config.lora.dropout,
@@ -153,6 +116,71 @@ def grpo_config(config: TrainConfig, output_dir: str | Path, world_size: int) ->
         return GRPOConfig(**settings)
     except (ValueError, TypeError) as error:
         raise OptionError(f"TRL's GRPOConfig: {error}") from error
+
+
+def _sampling(config: TrainConfig) -> dict[str, Any]:
+    rollout = config.rollout
+    return {
+        "max_completion_length": rollout.max_completion_tokens,
+        "temperature": rollout.temperature,
+        "top_p": rollout.top_p,
+        "top_k": rollout.top_k,
+        "chat_template_kwargs": dict(config.agent.chat_template_kwargs),
+    }
+
+
+def _loss(config: TrainConfig) -> dict[str, Any]:
+    loss = config.loss
+    return {
+        "loss_type": loss.loss_type,
+        "importance_sampling_level": loss.importance,
+        "epsilon": loss.clip_low,
+        "epsilon_high": loss.clip_high,
+        "delta": loss.dual_clip,
+        # with beta TRL keeps the starting model; the trainer sets the loss's own weight afterwards
+        "beta": loss.kl_coef or config.advantage.kl_in_reward,
+        "entropy_coef": loss.entropy_coef,
+        "scale_rewards": "none",
+    }
+
+
+def _optimization(config: TrainConfig, world_size: int) -> dict[str, Any]:
+    """The optimizer, and the shape of the placeholder batch (an even number of rows)."""
+    rollout, optim = config.rollout, config.optim
+    rows = 2 * -(-rollout.groups * rollout.group_size // (2 * world_size * optim.mini_batches))
+    return {
+        "seed": config.run.seed,
+        "max_steps": config.run.updates * config.steps_per_rollout,
+        "per_device_train_batch_size": rows,
+        "per_device_eval_batch_size": 2,
+        "num_generations": 2,
+        "steps_per_generation": optim.mini_batches,
+        "num_iterations": optim.iterations,
+        "gradient_accumulation_steps": 1,
+        "shuffle_dataset": False,
+        "learning_rate": optim.learning_rate,
+        "weight_decay": optim.weight_decay,
+        "max_grad_norm": optim.max_grad_norm,
+        "lr_scheduler_type": optim.schedule,
+        "warmup_steps": optim.warmup_steps,
+        "gradient_checkpointing": config.model.gradient_checkpointing,
+    }
+
+
+def _rhythm(config: TrainConfig) -> dict[str, Any]:
+    """When it logs, saves and evaluates: counted in updates by us, in optimizer steps by TRL."""
+    run, evaluation, steps = config.run, config.eval, config.steps_per_rollout
+    return {
+        "logging_strategy": "steps",
+        "logging_steps": steps,
+        "logging_first_step": False,
+        "save_strategy": "steps" if run.save_every else "no",
+        "save_steps": max(run.save_every, 1) * steps,
+        "eval_strategy": "steps" if evaluation.every else "no",
+        "eval_steps": max(evaluation.every, 1) * steps,
+        "eval_on_start": bool(evaluation.every) and evaluation.at_start and run.resume is None,
+        "report_to": list(run.log_to) or "none",
+    }
 
 
 def check_extra(extra: dict[str, Any]) -> None:

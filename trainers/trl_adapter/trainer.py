@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from accelerate.utils import is_peft_model
 from datasets import Dataset
 from torch import Tensor
 from transformers import AutoTokenizer
-from trl import GRPOTrainer
+from trl import GRPOConfig
 
 from agent_envs import evaluate
 from agent_envs.agent import Rollout, Turn
@@ -30,7 +30,7 @@ from agent_envs.core.seeding import keyed_seed
 from agent_envs.evaluation import Evaluation
 from trainers.gigpo.columns import Floats
 from trainers.trl_adapter import checkpoint as saving
-from trainers.trl_adapter import microbatch, seam, vision
+from trainers.trl_adapter import seam, vision
 from trainers.trl_adapter.collect import Collector, agent_parts, make_agent
 from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.correction import importance_ratio
@@ -39,19 +39,18 @@ from trainers.trl_adapter.engine import check_engine
 from trainers.trl_adapter.estimators import Estimate, Tokens, estimate
 from trainers.trl_adapter.loading import dtype_of, is_adapter, load_causal, peft_config
 from trainers.trl_adapter.lockstep import Lockstep
-from trainers.trl_adapter.logprobs import reply_log_probs
 from trainers.trl_adapter.models import check_context, context_of
 from trainers.trl_adapter.penalties import overlong_penalty
 from trainers.trl_adapter.policy import ModelPolicy
 from trainers.trl_adapter.presets import preset_of, resolve
 from trainers.trl_adapter.samples import Samples, Tensors, to_device, token_tensors
 from trainers.trl_adapter.splits import held_out_split
+from trainers.trl_adapter.steps import MicrobatchTrainer
 
-RATIO_LIMIT = 20.0  # |log ratio| of a token beyond which it teaches nothing (exp(20) = 5e8)
 _SAMPLING, _EVALUATION = 0x5A3, 0xE7A1
 
 
-class StepwiseTrainer(GRPOTrainer):
+class StepwiseTrainer(MicrobatchTrainer):
     """Trains a causal LM on the episodes of a group env.
 
     Args:
@@ -88,22 +87,13 @@ class StepwiseTrainer(GRPOTrainer):
         if isinstance(model, str | Path):
             model = load_causal(folder, config.model, config.lora)
         processing = tokenizer or _processing(folder, model.config)
-        tokenizer = getattr(processing, "tokenizer", processing)
-        self._sees = processing is not tokenizer
+        self._sees = hasattr(processing, "tokenizer")  # a processor holds one, a tokenizer doesn't
         if self._sees:
             vision.check_vision(config)
         if not any(p.requires_grad for p in model.parameters()):
             raise OptionError(f"{folder}: no parameter of the model is trainable")
         self._max_prompt = check_context(config, context_of(model.config))
-        output_dir = config.run.output_dir if output_dir is None else output_dir
-        args = seam.grpo_config(config, output_dir, seam.world_size())
-        if config.rollout.groups % args.world_size:
-            raise OptionError(
-                f"rollout.groups ({config.rollout.groups}) must be a multiple of the number of "
-                f"processes ({args.world_size}), so that no group is torn apart"
-            )
-        if self._sees:
-            seam.suppress(args, vision.never_sampled(model.config))
+        args = self._arguments(model.config, output_dir)
         rows = args.per_device_train_batch_size * args.steps_per_generation * args.world_size // 2
         super().__init__(
             model=model,
@@ -118,14 +108,32 @@ class StepwiseTrainer(GRPOTrainer):
         self.beta = config.loss.kl_coef  # args.beta may stand for a KL penalty in the reward
         self.preset = preset_of(config.algorithm)
         self._staging: Path | None = None
-        self._old: Tensor | None = None
-        self._wild_tokens = 0
         self.best: dict[str, Any] | None = None
         self.last_rollout: Rollout | None = None
         self.last_evaluation: Evaluation | None = None
         self.on_turn = on_turn
-        world = self.accelerator.num_processes
         self.critic = self._make_critic(folder) if self.preset.critic else None
+        self._prepare_playing(processing)
+        space = self.collector.agent.group.single_observation_space
+        vision.check_pictures(space, self._sees, folder)
+
+    def _arguments(self, model_config: Any, output_dir: str | Path | None) -> GRPOConfig:
+        """TRL's configuration of this run."""
+        folder = self.config.run.output_dir if output_dir is None else output_dir
+        args = seam.grpo_config(self.config, folder, seam.world_size())
+        if self.config.rollout.groups % args.world_size:
+            raise OptionError(
+                f"rollout.groups ({self.config.rollout.groups}) must be a multiple of the number of "
+                f"processes ({args.world_size}), so that no group is torn apart"
+            )
+        if self._sees:
+            seam.suppress(args, vision.never_sampled(model_config))
+        return args
+
+    def _prepare_playing(self, processing: Any) -> None:
+        """The policy, the agent's parts and the collector of this process's groups."""
+        config, world = self.config, self.accelerator.num_processes
+        tokenizer = getattr(processing, "tokenizer", processing)
         self.policy = self._make_policy(processing, tokenizer)
         self._parts = agent_parts(
             config.env.id, config.agent, tokenizer, self._max_prompt,
@@ -142,8 +150,6 @@ class StepwiseTrainer(GRPOTrainer):
             reduce=self._sum,
             settle=self._settle,
         )
-        space = self.collector.agent.group.single_observation_space
-        vision.check_pictures(space, self._sees, folder)
 
     def _make_policy(self, processing: Any, tokenizer: Any) -> ModelPolicy:
         template = self.config.agent.chat_template_kwargs
@@ -317,16 +323,6 @@ class StepwiseTrainer(GRPOTrainer):
 
     # -- log-probabilities ------------------------------------------------------------------------
 
-    def _in_parts(self, batch: Tensors, score: Callable[[Tensors], Tensor]) -> Tensor:
-        """``score`` of micro-batches, put together: (rows, T), 0 outside the mask."""
-        mask = batch["completion_mask"]
-        result = torch.zeros(mask.shape, device=mask.device)
-        with torch.no_grad():
-            for rows in self._plan(batch):
-                part = score(microbatch.take(batch, rows))
-                result[rows.unsqueeze(1), torch.arange(part.shape[1])] = part.float()
-        return result * mask
-
     def _log_probs(self, batch: Tensors, model: Any = None) -> Tensor:
         def score(part: Tensors) -> Tensor:
             ids = torch.cat([part["prompt_ids"], part["completion_ids"]], 1)
@@ -346,130 +342,6 @@ class StepwiseTrainer(GRPOTrainer):
             return self._log_probs(batch, self.ref_model)
         with seam.reference_adapter(self):
             return self._log_probs(batch)
-
-    @contextmanager
-    def _evaluation_mode(self) -> Iterator[None]:
-        training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(training)
-
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's, with wild ratios held: exp of a huge log-ratio would be inf, and its gradient NaN.
-
-        Tokens whose log-probability moved by more than :data:`RATIO_LIMIT` since the rollout, or is not
-        finite, keep a constant ratio (no gradient) and are counted.
-        """
-        log_probs, *rest = self._scored(*args, **kwargs)
-        if self._old is None:
-            return log_probs, *rest
-        moved = log_probs.detach() - self._old
-        wild = (moved.abs() > RATIO_LIMIT) | ~torch.isfinite(moved) | self._broken
-        held = self._old + moved.nan_to_num(0.0).clamp(-RATIO_LIMIT, RATIO_LIMIT)
-        held = torch.where(self._broken, self._old, held)  # ratio 1: nothing is known of it
-        self._wild_tokens += int((wild & self._old_mask).sum())
-        return torch.where(wild, held, log_probs), *rest
-
-    def _scored(
-        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int,
-        compute_entropy: bool = False, **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        if self.accelerator.device.type != "cpu" or any(
-            value is not None and value is not False
-            for name, value in kwargs.items()
-            if name not in vision.FIELDS
-        ):
-            return super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep,
-                compute_entropy=compute_entropy, **kwargs,
-            )  # fmt: skip
-        scored = reply_log_probs(
-            model, input_ids, attention_mask, logits_to_keep, temperature=self.temperature,
-            entropy=compute_entropy, entropy_gradient=self._entropy_bonus_enabled,
-            pictures={n: kwargs[n] for n in vision.FORWARD if kwargs.get(n) is not None},
-        )  # fmt: skip
-        return *scored, None
-
-    # -- learning ---------------------------------------------------------------------------------
-
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
-        """One optimizer step's gradient, from micro-batches of bounded size."""
-        model.train()
-        batch = self._prepare_inputs(inputs)
-        begun = time.perf_counter()
-        totals = self._totals(batch)
-        loss = torch.zeros((), device=self.accelerator.device)
-        self._wild_tokens = 0
-        parts = (
-            [microbatch.take(batch, rows) for rows in self._plan(batch)] if totals.tokens else []
-        )
-        for i, part in enumerate(parts):
-            last = i == len(parts) - 1
-            with nullcontext() if last else seam.accumulating(self, model):
-                loss += self._backward(model, part, totals)
-        self.entropy_coef = self.args.entropy_coef
-        skipped = self._skip_unless_finite(model, loss, totals)
-        if self.critic is not None and parts:
-            world = self.accelerator.num_processes
-            self.record(**self.critic.update(parts, totals.tokens * world, self._sum_tensor))
-        wild = float(self._sum(np.array([self._wild_tokens], np.float64))[0])
-        self.record(
-            skipped_updates=float(skipped), wild_tokens=wild,
-            update_seconds=time.perf_counter() - begun,
-        )  # fmt: skip
-        self._step += 1
-        return loss
-
-    def _backward(self, model: Any, part: dict[str, Any], totals: microbatch.Totals) -> Tensor:
-        mask = part["completion_mask"]
-        tokens = int(mask.sum())
-        scale = microbatch.scale_of(self.loss_type, len(mask), tokens, totals)
-        # the bonus is a mean over a micro-batch's tokens in every loss type
-        share = tokens / totals.tokens
-        self.entropy_coef = self.args.entropy_coef * share / scale if scale else 0.0
-        part = self._with_finite_old(part)
-        try:
-            with self.compute_loss_context_manager():
-                loss: Tensor = self.compute_loss(model, part) * scale
-        finally:
-            self._old = None
-        self.accelerator.backward(loss)
-        return loss.detach()
-
-    def _with_finite_old(self, part: dict[str, Any]) -> dict[str, Any]:
-        """Remembers the rollout's log-probabilities for the ratio; 0 for those that are not finite."""
-        self._old_mask = part["completion_mask"].bool()
-        self._old = part.get("old_per_token_logps")
-        if self._old is None:
-            return part
-        self._broken = ~torch.isfinite(self._old)
-        self._old = self._old.masked_fill(self._broken, 0.0)
-        return {**part, "old_per_token_logps": self._old}
-
-    def _totals(self, batch: Tensors) -> microbatch.Totals:
-        mask = batch["completion_mask"]
-        local = np.array([float(mask.any(1).sum()), float(mask.sum())])
-        rows, tokens = self._sum(local) / self.accelerator.num_processes
-        return microbatch.Totals(float(rows), float(tokens))
-
-    def _skip_unless_finite(self, model: Any, loss: Tensor, totals: microbatch.Totals) -> bool:
-        """Without gradients the optimizer leaves all weights alone, weight decay included."""
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        finite = bool(torch.isfinite(loss))
-        if finite and gradients:
-            finite = bool(torch.isfinite(torch.stack([g.float().norm() for g in gradients]).sum()))
-        broken = self._sum(np.array([0.0 if finite else 1.0]))[0] > 0
-        if broken or not totals.tokens:
-            for parameter in model.parameters():
-                parameter.grad = None
-            return True
-        return False
-
-    def _plan(self, batch: Tensors) -> list[Tensor]:
-        budget = self.config.optim.micro_batch_tokens
-        return microbatch.plan(microbatch.widths(batch), budget, self._max)
 
     # -- evaluating and saving ----------------------------------------------------------------------
 
@@ -561,29 +433,6 @@ class StepwiseTrainer(GRPOTrainer):
         self.best = saving.read_json(Path(self.args.output_dir) / "best.json")
         if self.critic is not None:
             self.critic.load(resume_from_checkpoint)
-
-    # -- small things -----------------------------------------------------------------------------
-
-    def record(self, **figures: float) -> None:
-        """Figures of this update; TRL averages them between two rows of the log."""
-        for name, value in figures.items():
-            self._metrics["train"][name].append(value)
-
-    def _sum_tensor(self, tensor: Tensor) -> Tensor:
-        total: Tensor = self.accelerator.reduce(tensor.to(self.accelerator.device), "sum")
-        return total
-
-    def _sum(self, array: Floats) -> Floats:
-        if self.accelerator.num_processes == 1:
-            return array
-        total: Floats = self._sum_tensor(torch.from_numpy(array)).cpu().numpy()
-        return total
-
-    def _max(self, tensor: Tensor) -> Tensor:
-        if self.accelerator.num_processes == 1:
-            return tensor
-        rows: Tensor = self.accelerator.gather(tensor.to(self.accelerator.device).unsqueeze(0))
-        return rows.max(0).values.cpu()
 
     def close(self) -> None:
         """End the group env."""
