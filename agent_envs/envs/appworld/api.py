@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from agent_envs.envs.appworld.errors import ApiError
 from agent_envs.envs.appworld.fields import DONE, Kind, Length, Range, Spec, View, example, kind_of
+from agent_envs.envs.appworld.paging import page_of
 from agent_envs.envs.appworld.store import Overlay, Row
 
 if TYPE_CHECKING:
@@ -356,7 +357,7 @@ class Apps:
         page = {key: values.pop(key, None) for key in ("query", *LAST)}
         answer = endpoint.function(ctx, **values)
         if endpoint.search or endpoint.sort:
-            answer = _page(list(answer), endpoint, page)
+            answer = page_of(list(answer), endpoint.search, page)
             shape = endpoint.returns[0]  # what is searched need not be shown
             answer = [{key: item[key] for key in shape} for item in answer]
         return _copied(answer)
@@ -456,50 +457,6 @@ def _cut(name: object) -> str:
 def _nearest(name: object, known: Iterable[str]) -> str:
     names = get_close_matches(_cut(name), list(known), n=3, cutoff=0.55)
     return f" Did you mean {', '.join(names)}?" if names else ""
-
-
-def relevance(query: str, texts: Iterable[str]) -> int:
-    """How well texts match a query: 3 for the whole phrase, then 2 per word, 1 per begun word."""
-    text = " ".join(texts).lower()
-    query = " ".join(query.lower().split())
-    have = re.findall(r"\w+", text)
-    score = 3 * (query in text)
-    for word in dict.fromkeys(re.findall(r"\w+", query)):
-        if word in have:
-            score += 2
-        elif len(word) > 2 and any(other.startswith(word) for other in have):
-            score += 1
-    return score
-
-
-def _page(items: list[Answer], endpoint: Endpoint, page: Mapping[str, Any]) -> list[Answer]:
-    """Ranked by the query, cut to the page, sorted (before the cut where there is no query)."""
-    query, sort_by = page["query"], page["sort_by"]
-    searched = bool(query and query.strip())
-    if searched:
-        scored = [(relevance(query, _texts(item, endpoint.search)), item) for item in items]
-        kept = [pair for pair in scored if pair[0]]
-        items = [item for _, item in sorted(kept, key=lambda pair: -pair[0])]
-    elif sort_by:
-        items = _sorted(items, sort_by)
-    if page["page_limit"] is None:  # a search without pages
-        return items
-    start = page["page_index"] * page["page_limit"]
-    items = items[start : start + page["page_limit"]]
-    return _sorted(items, sort_by) if searched and sort_by else items
-
-
-def _texts(item: Mapping[str, Any], fields: tuple[str, ...]) -> Iterable[str]:
-    for name in fields:
-        value = item[name]
-        yield value if isinstance(value, str) else " ".join(map(str, value or ()))
-
-
-def _sorted(items: list[Answer], sort_by: str) -> list[Answer]:
-    name = sort_by[1:]
-    return sorted(
-        items, key=lambda item: (item[name] is None, item[name] or 0), reverse=sort_by[0] == "-"
-    )
 
 
 def _copied(value: Answer) -> Answer:
