@@ -21,7 +21,7 @@ from agent_envs.agent.group import AgentGroup
 from agent_envs.agent.memory import Memory
 from agent_envs.agent.parsing import ActionParser, parser_of
 from agent_envs.agent.prompt import ConversationPrompt, PromptBuilder, observation_parts
-from agent_envs.agent.records import Completion, Message, Prompt, as_pil
+from agent_envs.agent.records import Completion, Message, Prompt, image_part, with_pil
 from agent_envs.core.env import Obs
 from agent_envs.core.errors import AgentEnvError
 from agent_envs.core.profile import PromptSpec, Spec
@@ -173,9 +173,7 @@ def observation_content(observation: Obs) -> str | list[dict[str, Any]]:
     if isinstance(parts, str):
         return parts
     return [
-        {"type": "text", "text": part}
-        if isinstance(part, str)
-        else {"type": "image", "image": as_pil(part)}
+        {"type": "text", "text": part} if isinstance(part, str) else image_part(part)
         for part in parts
     ]
 
@@ -187,9 +185,4 @@ def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
 
 
 def _content(content: Any) -> Any:
-    if isinstance(content, str):
-        return content
-    return [
-        part if part["type"] == "text" else {"type": "image", "image": as_pil(part["image"])}
-        for part in content
-    ]
+    return content if isinstance(content, str) else [with_pil(part) for part in content]

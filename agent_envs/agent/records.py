@@ -79,12 +79,7 @@ class Prompt:
         return [
             {
                 "role": message["role"],
-                "content": [
-                    part
-                    if part["type"] == "text"
-                    else {"type": "image", "image": as_pil(part["image"])}
-                    for part in _parts(message["content"])
-                ],
+                "content": [with_pil(part) for part in _parts(message["content"])],
             }
             for message in self.messages
         ]
@@ -93,6 +88,16 @@ class Prompt:
 def as_pil(image: Any) -> Any:
     """A PIL image of a uint8 array (height, width, 3); PIL images pass through."""
     return pillow("PIL images").Image.fromarray(image) if hasattr(image, "shape") else image
+
+
+def image_part(image: Any) -> dict[str, Any]:
+    """A picture as a part of a message's content."""
+    return {"type": "image", "image": as_pil(image)}
+
+
+def with_pil(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of a message's content, a picture as a PIL image."""
+    return part if part["type"] == "text" else image_part(part["image"])
 
 
 def _parts(content: Any) -> Any:

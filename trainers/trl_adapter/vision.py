@@ -22,7 +22,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
 from agent_envs.agent import Prompt
-from agent_envs.agent.records import as_pil
+from agent_envs.agent.records import as_pil, image_part
 from agent_envs.core import OptionError
 from trainers.trl_adapter.config import TrainConfig
 from trainers.trl_adapter.policy import Encoded, ModelPolicy
@@ -154,7 +154,7 @@ class PictureEncoder:
         shape = (*image.shape[:2],) if hasattr(image, "shape") else (image.height, image.width)
         if shape not in self._sizes:
             text = [{"type": "text", "text": ""}]
-            picture = [{"type": "image", "image": as_pil(image)}]
+            picture = [image_part(image)]
             without, with_image = (
                 self._ids([{"role": "user", "content": content}])
                 for content in (text, text + picture)
