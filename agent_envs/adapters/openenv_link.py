@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from agent_envs.core.errors import MissingExtra, OptionError, ServerError, ServerUnreachable
+from agent_envs.core.http import direct_opener
 
 try:
     from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -22,6 +23,7 @@ _MAX_MESSAGE = 100 << 20  # bytes, as OpenEnv's client takes
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _ANSWERS = {"reset": "observation", "step": "observation", "state": "state"}
 _NOT_OFFERED = (404, 405, 501)
+_OPENER = direct_opener(proxies=False)
 
 
 class Server:
@@ -154,13 +156,3 @@ class Server:
             with suppress(OSError, WebSocketException):
                 link.send('{"type": "close"}')
                 link.close()
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: the token goes to ``base_url`` and nowhere else."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))

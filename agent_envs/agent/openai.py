@@ -22,20 +22,12 @@ import numpy as np
 
 from agent_envs.agent.records import Completion, Message, Prompt
 from agent_envs.core.errors import OptionError
+from agent_envs.core.http import direct_opener
 
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _MAX_WAIT = 60.0  # seconds; also caps a server's Retry-After
 _NETWORK_ERRORS = (OSError, http.client.HTTPException)  # URLError, timeouts and TLS are OSErrors
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: prompts and the key go to ``base_url`` and nowhere else."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
+_OPENER = direct_opener(proxies=True)
 
 
 @dataclass(slots=True)
