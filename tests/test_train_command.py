@@ -148,6 +148,16 @@ def test_a_dry_run_prints_everything_and_writes_nothing(config_file, tmp_path, c
     assert not out.exists()
 
 
+def test_a_run_whose_episodes_all_fail_ends_with_the_reason(tmp_path, config_file, capsys):
+    """F090's kind: it is no success, and it does not go on to its last update."""
+    bad = yaml.safe_dump([f"task-{i}" for i in range(10)])
+    out = tmp_path / "out"
+    given = ["--config", str(config_file), "--output_dir", str(out), "--run.updates", "9"]
+    assert run.main([*given, "--env.options.bad_tasks", bad]) == 2
+    assert "all episodes of 3 update(s) on end failed" in capsys.readouterr().err
+    assert len(metrics(out)) < 9
+
+
 def test_help_lists_every_field(capsys):
     with pytest.raises(SystemExit) as stopped:
         run.main(["--help"])
@@ -163,6 +173,9 @@ def test_help_lists_every_field(capsys):
 REFUSED = {
     "--algorithm gipo": f"unknown algorithm 'gipo'; nearest: gigpo, gspo; valid: {ALGORITHMS}",
     "--env.id Test/Toi-v0": "Environment `Toi` doesn't exist in namespace Test. Did you mean: `Toy`?",
+    "--env.id NumberLine": "Did you mean AgentEnv/NumberLine-v0",
+    "--model.attn_implementation sdpaa": "unknown model.attn_implementation 'sdpaa'; valid: sdpa, eager, ",
+    "--lora.rank 4 --lora.targets qq_proj": "'qq_proj' matches no linear module of tiny",
     "--env.id CartPole-v1": "CartPole-v1 is no agent environment; valid: AgentEnv/ALFWorld-v0, ",
     "--env.options.max_stepps 3": "max_steps",
     "--env.split nowhere": "valid: train, test",
@@ -214,6 +227,24 @@ REFUSED = {
     "--dry": "--dry needs a value",  # not short for --dry-run
     "groups 2": "expected --field VALUE, got 'groups'",
 }  # fmt: skip
+
+
+def test_a_key_that_stands_twice_is_named_with_its_line(tmp_path, capsys):
+    path = tmp_path / "twice.yaml"
+    path.write_text("rollout: {groups: 4}\nalgorithm: grpo\nrollout: {group_size: 2}\n")
+    assert run.main(["--config", str(path), "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "'rollout' stands twice" in said
+    assert "line 3" in said
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_file_in_place_of_the_run_folder_is_named(config_file, tmp_path, capsys, inside):
+    path = tmp_path / "file"
+    path.write_text("x")
+    out = path / "run" if inside else path
+    assert run.main(["--config", str(config_file), "--output_dir", str(out), "--dry-run"]) == 2
+    assert f"run.output_dir {out}: {path} is a file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", REFUSED)

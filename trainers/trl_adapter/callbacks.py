@@ -15,6 +15,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from agent_envs.agent import Rollout
+from agent_envs.core import AgentEnvError
 from agent_envs.trajectories import TrajectoryWriter
 
 logger = logging.getLogger("trainers.trl_adapter")
@@ -153,6 +154,35 @@ class StopAtBoundary(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step % self._steps == 0 and self._share(self.requested):
             control.should_save = control.should_training_stop = True
+
+
+class StopIfAllFail(TrainerCallback):
+    """Ends a run in which every episode of some updates on end failed: it would learn nothing to its end.
+
+    Args:
+        trainer: whose last rollout tells why.
+        episodes: of an update, over all processes.
+        patience: such updates on end; an env server may come back meanwhile.
+
+    Raises:
+        AgentEnvError: in all processes at the same update, since the figures are sums over them.
+    """
+
+    def __init__(self, trainer: Any, episodes: int, patience: int) -> None:
+        self._trainer, self._episodes, self._patience = trainer, episodes, patience
+        self._on_end = 0
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        failed = (logs or {}).get("failed_episodes")
+        if failed is None:
+            return
+        self._on_end = self._on_end + 1 if failed >= self._episodes else 0
+        if self._on_end == self._patience:
+            reasons = self._trainer.last_rollout.failures.values()
+            raise AgentEnvError(
+                f"all episodes of {self._patience} update(s) on end failed, so nothing was learned; the "
+                f"first: {next(iter(reasons), 'see the other processes')}"
+            )
 
 
 class AsConfigured(TrainerCallback):

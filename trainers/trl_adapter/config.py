@@ -388,7 +388,7 @@ def _read(path: Path, inside: tuple[Path, ...] = ()) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read the config {path}: {error}") from None
     try:
-        values = yaml.safe_load(text)
+        values = yaml.load(text, _UniqueKeys)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise OptionError(f"{path} is no YAML: {error}") from None
     if not isinstance(values or {}, dict):
@@ -398,6 +398,22 @@ def _read(path: Path, inside: tuple[Path, ...] = ()) -> dict[str, Any]:
     if base is None:
         return values
     return _merged(_read(path.parent / str(base), (*inside, path.resolve())), values)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that stands twice, of which YAML would silently keep the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key.value!r} stands twice", key.start_mark
+                    )
+                seen.add(key.value)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -496,6 +512,8 @@ def coerce(where: str, kind: Any, value: Any) -> Any:
             continue
         if isinstance(plain, type) and isinstance(value, plain):
             return value
+        if plain is list and isinstance(value, str):
+            return [value]
         if plain is str and isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
     wanted = " or ".join(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from agent_envs.core.errors import MissingExtra, OptionError
+from agent_envs.core.errors import MissingExtra, OptionError, one_of
 from agent_envs.core.machine import cpu_has_bfloat16
 from trainers.trl_adapter.config import LoraConfig, ModelConfig
 from trainers.trl_adapter.vision import is_vision
@@ -19,6 +19,7 @@ _KERNELS = {  # attention implementation -> the package that it comes from
     "flash_attention_2": "flash_attn",
     "flash_attention_3": "flash_attn_interface",
 }
+_ATTENTION = ("sdpa", "eager", "flex_attention", *_KERNELS, "flash_attention_4")
 _PROJECTIONS = (  # linear modules of Llama's and Qwen3's layers
     "down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"
 )  # fmt: skip
@@ -54,10 +55,13 @@ def check_loading(model: ModelConfig, lora: LoraConfig) -> None:
 
     A kernel or quantization whose package or GPU is missing; LoRA without peft.
     """
-    package = _KERNELS.get(model.attn_implementation)
+    attention = model.attn_implementation
+    if "/" not in attention:  # else a kernel from a hub
+        one_of("model.attn_implementation", attention, _ATTENTION)
+    package = _KERNELS.get(attention)
     if package and importlib.util.find_spec(package) is None:
         raise OptionError(
-            f"model.attn_implementation {model.attn_implementation} needs the package {package}, which is "
+            f"model.attn_implementation {attention} needs the package {package}, which is "
             "not installed (pip install flash-attn needs a CUDA GPU and nvcc); sdpa needs nothing"
         )
     if lora.rank and importlib.util.find_spec("peft") is None:

@@ -26,6 +26,7 @@ from trainers.trl_adapter.callbacks import (
     Progress,
     SampleTrajectories,
     StopAtBoundary,
+    StopIfAllFail,
     interruptible,
 )
 from trainers.trl_adapter.command import command_line, guarded
@@ -40,6 +41,7 @@ from trainers.trl_adapter.trainer import StepwiseTrainer
 logger = logging.getLogger("trainers.trl_adapter")
 
 LOGGERS = ("tensorboard", "trackio", "wandb")  # names of the packages too
+_PATIENCE = 3  # updates on end of which every episode may fail
 _FREE = ("run.", "eval.", "env.backend", "optim.micro_batch_tokens", "rollout.rows_per_generation")
 
 
@@ -54,6 +56,7 @@ def check(config: TrainConfig, offline: bool = False) -> TrainConfig:
         MissingExtra: a logger that is not installed.
     """
     config = resolve(config)
+    _check_folder(Path(config.run.output_dir))
     check_engine(config.trl, seam.world_size(), installed=not offline)
     seam.grpo_config(config, config.run.output_dir, seam.world_size())
     longest_prompt = budget.check_offline(config) if offline else check_model(config)
@@ -88,6 +91,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     config, run = check(config), Path(config.run.output_dir)
     start = _resume_point(config, run)
     if start is None and seam.main_process():
+        _make_folder(run)
         _clear(run)
         write_atomic(run / "config.yaml", yaml.safe_dump(to_dict(config), sort_keys=False).encode())
     steps = config.steps_per_rollout
@@ -105,6 +109,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
         )
         for callback in (ProgressCallback, PrinterCallback):
             trainer.remove_callback(callback)
+        episodes = config.rollout.groups * config.rollout.group_size
+        patience = min(_PATIENCE, config.run.updates)
+        trainer.add_callback(StopIfAllFail(trainer, episodes, patience))
         if config.run.trajectories:
             trainer.add_callback(
                 SampleTrajectories(trainer, run / "trajectories", config.run.trajectories)
@@ -128,6 +135,19 @@ def _finish(trainer: StepwiseTrainer, run: Path) -> None:
     main, wait = bool(trainer.args.should_save), trainer.accelerator.wait_for_everyone
     with saving.staged(run, "final", main, wait) as staging:
         trainer.save_model(str(staging / "final"))
+
+
+def _check_folder(run: Path) -> None:
+    above = next(path for path in (run, *run.absolute().parents) if path.exists())
+    if not above.is_dir():
+        raise OptionError(f"run.output_dir {run}: {above} is a file; name another folder")
+
+
+def _make_folder(run: Path) -> None:
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"run.output_dir {run} cannot be made: {error.strerror}") from error
 
 
 def _clear(run: Path) -> None:
