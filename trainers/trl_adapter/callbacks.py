@@ -104,6 +104,20 @@ class Progress(TrainerCallback):
         return ", ".join(self._shown.values())
 
 
+class StepProgress(TrainerCallback):
+    """A bar over optimizer steps with the latest loss."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar, self._note = bar, ""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._bar(state.global_step, state.max_steps, note=self._note)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if "loss" in (logs or {}):
+            self._note = f"loss {float(logs['loss']):.3f}"
+
+
 class SampleTrajectories(TrainerCallback):
     """Writes a few trajectories of a rollout every so many updates, for `agent-envs replay`."""
 

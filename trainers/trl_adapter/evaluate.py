@@ -15,6 +15,7 @@ from agent_envs.core import OptionError
 from agent_envs.evaluation import Evaluation
 from trainers.trl_adapter.command import guarded
 from trainers.trl_adapter.config import TrainConfig, load_config, with_overrides
+from trainers.trl_adapter.sft import quiet
 from trainers.trl_adapter.trainer import StepwiseTrainer
 
 logger = logging.getLogger("trainers.trl_adapter")
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def act() -> int:
+        quiet()
         config, folder = _run_of(options.run, options.model)
         result = evaluate_model(
             config, folder, split=options.split, seed=options.seed, episodes=options.episodes

@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 from transformers import PrinterCallback, ProgressCallback
-from transformers.utils.logging import disable_progress_bar
 
 from agent_envs.cli.common import progress_bar
 from agent_envs.core import OptionError
@@ -34,7 +33,7 @@ from trainers.trl_adapter.config import TrainConfig, from_dict, leaves, to_dict
 from trainers.trl_adapter.engine import check_engine
 from trainers.trl_adapter.models import check_environment, check_model
 from trainers.trl_adapter.presets import resolve
-from trainers.trl_adapter.sft import starting_model
+from trainers.trl_adapter.sft import quiet, starting_model
 from trainers.trl_adapter.splits import held_out_split
 from trainers.trl_adapter.trainer import StepwiseTrainer
 
@@ -219,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # as comments: what is printed is still the configuration, as a file
             logger.info("%s%s", yaml.safe_dump(to_dict(config), sort_keys=False), memory)
             return 0
-        disable_progress_bar()  # of single files that are read and written
+        quiet()
         figures = train(config)
         logger.info("%s", yaml.safe_dump(figures, sort_keys=False).rstrip())
         return 0

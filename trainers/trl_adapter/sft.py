@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from datasets import Dataset
-from transformers import AutoTokenizer, PrinterCallback
+from datasets import Dataset, disable_progress_bars
+from transformers import AutoTokenizer, PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import SFTConfig, SFTTrainer
 
 from agent_envs.agent import Step
+from agent_envs.cli.common import progress_bar
 from agent_envs.core import OptionError
 from trainers.trl_adapter import seam
+from trainers.trl_adapter.callbacks import StepProgress
 from trainers.trl_adapter.checkpoint import staged
 from trainers.trl_adapter.command import command_line, guarded
 from trainers.trl_adapter.config import TrainConfig, to_dict, with_overrides
@@ -118,22 +120,23 @@ def warm_start(config: TrainConfig, folder: Path, out: Path, progress: bool = Tr
         report_to="none",
         save_strategy="no",
         logging_steps=20,
-        disable_tqdm=not progress,
         dataloader_pin_memory=False,
     )
     trainer = _SFT(
         model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
         peft_config=peft_config(config.lora),
     )  # fmt: skip
-    if not progress:
-        trainer.remove_callback(PrinterCallback)
+    for callback in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(callback)
     divided = seam.divided(trainer)
     if divided and config.lora.rank:
         raise OptionError(
             "a warm start with LoRA is merged on one process: not with weights divided over processes (FSDP, "
             "DeepSpeed ZeRO-3); run python -m trainers.trl_adapter.sft first, then train with --model.path"
         )
-    result = trainer.train()
+    with progress_bar("warm start", None, not progress) as bar:
+        trainer.add_callback(StepProgress(bar))
+        result = trainer.train()
     main = seam.main_process()
     with staged(out.parent, out.name, main, trainer.accelerator.wait_for_everyone) as staging:
         if divided:
@@ -166,6 +169,12 @@ def starting_model(
     return out if (out / "config.json").is_file() else warm_start(config, folder, out, progress)
 
 
+def quiet() -> None:
+    """No bars of single files that are read, and of rows that are prepared, beside our own."""
+    disable_progress_bar()
+    disable_progress_bars()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; see the module's text."""
 
@@ -180,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.dry_run:
             logger.info("%s", yaml.safe_dump(to_dict(config), sort_keys=False))
             return 0
-        disable_progress_bar()  # of single files that are read and written
+        quiet()
         start = out.parent / f".{out.name}.start"
         folder = starting_model(with_overrides(config, {"warm_start.episodes": 0}), start)
         warm_start(config, folder, out, config.run.progress and seam.main_process())
