@@ -14,7 +14,8 @@ import gymnasium
 import yaml
 
 from agent_envs.core import AgentEnvError, OptionError
-from trainers.trl_adapter.config import TrainConfig, default_of, leaves, load_config, with_overrides
+from trainers.trl_adapter.config import TrainConfig, leaves, load_config, with_overrides
+from trainers.trl_adapter.schema import default_of
 
 
 def parser(name: str, text: str) -> argparse.ArgumentParser:
