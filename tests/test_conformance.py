@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import pickle
 import warnings
 
@@ -18,7 +20,18 @@ from agent_envs.agent import AgentGroup, ExpertPolicy, RandomPolicy
 from agent_envs.core import INFO_KEYS, AgentEnv, OptionError, StateError, VisualEnv
 from agent_envs.registration import BUILT_IN, env_class
 
-IDS = tuple(BUILT_IN)
+
+def own_ids() -> tuple[str, ...]:
+    """Further environments to test: ``AGENT_ENVS_CONFORMANCE="module:ID module:ID"``."""
+    found = []
+    for name in os.environ.get("AGENT_ENVS_CONFORMANCE", "").split():
+        module, _, env_id = name.rpartition(":")
+        importlib.import_module(module)
+        found.append(env_id)
+    return tuple(found)
+
+
+IDS = tuple(BUILT_IN) + own_ids()
 
 
 def make(env_id: str, **options) -> AgentEnv:
