@@ -160,7 +160,7 @@ def evaluate(
         ),
     ] = None,
     episodes: Annotated[
-        int | None, typer.Option(help="Only the first so many tasks (needed where endless).")
+        int | None, typer.Option(min=1, help="Only the first so many tasks (needed where endless).")
     ] = None,
     num_envs: NumEnvs = 64,
     seed: Seed = 0,
