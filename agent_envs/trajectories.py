@@ -23,6 +23,7 @@ from typing import Any, TextIO
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 import agent_envs
 from agent_envs.agent.records import Step
@@ -243,10 +244,29 @@ def replay(
 def _definition(
     path: str | Path, header: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> Definition:
+    spec = spec_in(path, header)
     try:
-        return Definition(gymnasium.spec(header["env_id"]), {**header["options"], **overrides})
+        return Definition(spec, {**header["options"], **overrides})
     except (LookupError, TypeError) as error:
-        raise DataError(f"{path}: its header names no environment ({error!r})") from error
+        raise DataError(f"{path}: its header holds no options ({error!r})") from error
+
+
+def spec_in(path: str | Path, header: Mapping[str, Any]) -> EnvSpec:
+    """The spec of the environment that a file's header names.
+
+    Raises:
+        DataError: it names none, or one that nothing registered here; says what to do.
+    """
+    name = header.get("env_id")
+    if not isinstance(name, str):
+        raise DataError(f"{path}: its header names no environment (env_id is {name!r})")
+    try:
+        return gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        raise DataError(
+            f"{path}: unknown environment {name!r}; import the module that registers it first "
+            "(on the command line: --import MODULE)"
+        ) from error
 
 
 def _replay_one(env: AgentEnv, content: TrajectoryFile, trajectory: int) -> int:

@@ -20,7 +20,7 @@ from agent_envs_server.settings import Settings
 OPEN_PATHS = ("/health", "/")  # probes carry no token and learn nothing; the page asks for it
 CLOSE_TOKEN = 4401
 _PATIENCE = 10.0  # seconds that a page's socket has to say the token
-_WHAT_IS_NEEDED = "a token is needed: Authorization: Bearer TOKEN"
+_WHAT_IS_NEEDED = "a valid token is needed: Authorization: Bearer TOKEN"
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 

@@ -58,8 +58,10 @@ def run_python():
             capture_output=True,
             text=True,
             timeout=timeout,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            env={**os.environ, "PYTHONPATH": path, **env},
             cwd=ROOT,
         )
 
+    # the caller's own path stays: AGENT_ENVS_CONFORMANCE names modules on it
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return run

@@ -329,3 +329,76 @@ def test_train_without_its_extra_names_the_command_that_installs_it(run_python):
     assert "Traceback" not in done.stderr
     code = hide + "import runpy; runpy.run_module('trainers.trl_adapter', run_name='__main__')"
     assert "pip install 'agent-envs[train]'" in run_python(code).stderr
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module that registers an environment of one's own, forgotten afterwards; yields its name."""
+    from gymnasium.envs.registration import registry
+
+    from agent_envs import registration
+
+    (tmp_path / "own_pkg.py").write_text(
+        "import agent_envs\n"
+        "from tests.toy import ToyEnv\n"
+        "class Broken(ToyEnv):\n"
+        "    def _start(self, *given):\n"
+        "        raise RuntimeError('no data')\n"
+        "agent_envs.register('Own/Toy-v0', 'tests.toy:ToyEnv')\n"
+        "agent_envs.register('Own/Broken-v0', Broken)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def forget() -> None:
+        sys.modules.pop("own_pkg", None)
+        for env_id in ("Own/Toy-v0", "Own/Broken-v0"):
+            registry.pop(env_id, None)
+            if env_id in registration._ids:
+                registration._ids.remove(env_id)
+
+    forget()
+    yield forget
+    forget()
+
+
+def test_an_environment_that_never_starts_ends_bench_and_eval(cli, own):
+    code, _, err = cli("bench", "own_pkg:Own/Broken-v0")
+    assert code == 2
+    assert "no replica could start; the first: RuntimeError: no data" in err
+    run = ("eval", "own_pkg:Own/Broken-v0", "-p", "random", "--split", "train", "--episodes", "2")
+    for more in ([], ["--json"]):
+        assert cli(*run, *more)[0] == 1
+
+
+def test_trajectories_of_ones_own_environment_need_its_module(cli, own, tmp_path):
+    file = str(tmp_path / "own.jsonl")
+    played = ("rollout", "own_pkg:Own/Toy-v0", "-p", "random", "--groups", "1", "--out", file)
+    assert cli(*played)[0] == 0
+    own()
+    for command in (["replay", file], ["render", file, str(tmp_path / "own.gif")]):
+        code, _, err = cli(*command)
+        assert code == 2
+        assert "unknown environment 'Own/Toy-v0'" in err
+        assert "--import MODULE" in err
+    assert "all equal" in cli("replay", file, "--import", "own_pkg")[1]
+    assert "cannot import 'no_such'" in cli("replay", file, "--import", "no_such")[2]
+    assert "module:ID" in cli("info", "Own/Other-v0")[2]
+
+
+def test_eval_takes_the_last_split_where_there_is_no_valid_seen(cli, own):
+    code, out, _ = cli("eval", "own_pkg:Own/Toy-v0", "-p", "random", "--episodes", "1", "--json")
+    assert code == 0
+    assert json.loads(out)["random"]["split"] == "test"
+
+
+def test_a_worker_that_dies_at_its_start_is_one_line(cli, monkeypatch):
+    from agent_envs.cli import runs
+    from agent_envs.group.process import WorkerDied
+
+    def die(*_: object, **__: object) -> None:
+        raise WorkerDied(-1, "it exited with code 1")
+
+    monkeypatch.setattr(runs, "make_group", die)
+    code, _, err = cli("bench", "Sokoban")
+    assert code == 2
+    assert err.strip() == "error: a worker died at its start: it exited with code 1"

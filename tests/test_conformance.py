@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import pickle
 import warnings
 
@@ -18,7 +20,19 @@ from agent_envs.agent import AgentGroup, ExpertPolicy, RandomPolicy
 from agent_envs.core import INFO_KEYS, AgentEnv, OptionError, StateError, VisualEnv
 from agent_envs.registration import BUILT_IN, env_class
 
-IDS = tuple(BUILT_IN)
+
+def own_modules() -> dict[str, str]:
+    """Further environments to test: ``AGENT_ENVS_CONFORMANCE="module:ID module:ID"``."""
+    found = {}
+    for name in os.environ.get("AGENT_ENVS_CONFORMANCE", "").split():
+        module, _, env_id = name.rpartition(":")
+        importlib.import_module(module)
+        found[env_id] = module
+    return found
+
+
+OWN = own_modules()
+IDS = (*BUILT_IN, *OWN)
 
 
 def make(env_id: str, **options) -> AgentEnv:
@@ -89,9 +103,8 @@ def test_pictures_pass_the_checker_and_round_trip(env_id: str, obs_mode: str):
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_make_works_without_an_import_before_it(env_id: str, run_python):
-    code = (
-        f"import gymnasium; print(gymnasium.make('agent_envs:{env_id}').reset(seed=1)[1]['task'])"
-    )
+    name = f"{OWN.get(env_id, 'agent_envs')}:{env_id}"
+    code = f"import gymnasium; print(gymnasium.make('{name}').reset(seed=1)[1]['task'])"
     done = run_python(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == make(env_id).reset(seed=1)[1]["task"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -15,13 +16,26 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from agent_envs.agent.openai import OpenAIChatPolicy
 from agent_envs.agent.policies import ExpertPolicy, RandomPolicy
 from agent_envs.core.errors import OptionError
-from agent_envs.registration import env_class, registered_ids, spec_of
+from agent_envs.registration import env_class, registered_ids
 
 out = Console()
 err = Console(stderr=True)
 
 EnvId = Annotated[
-    str, typer.Argument(metavar="ID", help="Environment id, such as AgentEnv/ALFWorld-v0.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Environment id, such as AgentEnv/ALFWorld-v0; your own as module:ID, where importing "
+        "the module registers it.",
+    ),
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="Import this first: what registers the file's environment. Repeatable.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Split = Annotated[str | None, typer.Option(help="Split of tasks; default the environment's.")]
@@ -54,12 +68,26 @@ Policies = Annotated[
 
 def full_id(name: str) -> str:
     """``ALFWorld-v0`` and ``ALFWorld`` are short for ``AgentEnv/ALFWorld-v0``."""
-    if ":" in name:
-        return spec_of(name).id
+    module, colon, own = name.rpartition(":")
+    if colon:
+        import_modules([module])
+        name = own
     for candidate in (name, f"AgentEnv/{name}", f"AgentEnv/{name}-v0"):
         if candidate in registered_ids():
             return candidate
-    raise OptionError(f"unknown environment {name!r}; known: {', '.join(registered_ids())}")
+    raise OptionError(
+        f"unknown environment {name!r}; known: {', '.join(registered_ids())}; your own: "
+        "module:ID, where importing the module registers it"
+    )
+
+
+def import_modules(names: list[str] | None) -> None:
+    """Import what registers environments; OptionError where there is no such module."""
+    for name in names or ():
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise OptionError(f"cannot import {name!r} ({error})") from error
 
 
 def read_options(

@@ -11,6 +11,7 @@ import typer
 import agent_envs
 from agent_envs.cli import data, doctor, render, retriever, runs, serve, show, train
 from agent_envs.core.errors import AgentEnvError
+from agent_envs.group.process import WorkerDied
 
 app = typer.Typer(
     name="agent-envs",
@@ -62,6 +63,8 @@ def main() -> None:
         app()
     except (AgentEnvError, gymnasium.error.Error, OSError) as error:
         _fail(str(error), error)
+    except WorkerDied as death:
+        _fail(f"a worker died at its start: {death}", death)
     except (ValueError, TypeError, ArithmeticError) as error:
         _fail(f"{type(error).__name__}: {error} (AGENT_ENVS_DEBUG=1 shows where)", error)
 

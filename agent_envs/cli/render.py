@@ -13,10 +13,12 @@ from agent_envs import trajectories
 from agent_envs.cli.common import (
     DataDir,
     Difficulty,
+    Imports,
     Options,
     Seed,
     Split,
     full_id,
+    import_modules,
     out,
     read_options,
 )
@@ -48,14 +50,16 @@ def render(
     difficulty: Difficulty = None,
     data_dir: DataDir = None,
     options: Options = None,
+    imports: Imports = None,
 ) -> None:
     """Draw an environment's start (.png), an episode (.png --strip, .gif), or a recorded one."""
+    import_modules(imports)
     one_of("file type", path.suffix.lower(), (".png", ".gif"))
     steps = steps if strip or path.suffix.lower() == ".gif" else 0
     given = (split, difficulty, data_dir, None, options)
     if Path(source).suffix == ".jsonl":
         content = trajectories.read_trajectories(Path(source))
-        made = read_options(str(content.header.get("env_id")), *given)
+        made = read_options(trajectories.spec_in(source, content.header).id, *given)
         frames = _recorded(content, trajectory, steps, made)
     else:
         name = full_id(source)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
+import gymnasium
 import numpy as np
 import typer
 from rich.table import Table
@@ -20,6 +21,7 @@ from agent_envs.cli.common import (
     DataDir,
     Difficulty,
     EnvId,
+    Imports,
     Json,
     MaxSteps,
     Options,
@@ -28,6 +30,7 @@ from agent_envs.cli.common import (
     Split,
     err,
     full_id,
+    import_modules,
     make_policy,
     out,
     print_json,
@@ -149,9 +152,15 @@ def _print_rollout(title: str, rows: dict[str, dict[str, Any]]) -> None:
 def evaluate(
     env_id: EnvId,
     policies: Policies = ["expert"],  # noqa: B006 (typer copies it)
-    split: Annotated[str, typer.Option(help="Split to evaluate.")] = "valid_seen",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Split to evaluate. Default: valid_seen; where there is none, the "
+            "environment's last split."
+        ),
+    ] = None,
     episodes: Annotated[
-        int | None, typer.Option(help="Only the first so many tasks (needed where endless).")
+        int | None, typer.Option(min=1, help="Only the first so many tasks (needed where endless).")
     ] = None,
     num_envs: NumEnvs = 64,
     seed: Seed = 0,
@@ -167,6 +176,7 @@ def evaluate(
     made = read_options(name, None, difficulty, data_dir, max_steps, options)
     if "split" in made:
         raise OptionError("the split is named by --split")
+    split = split or _held_out(name, made)
     results: dict[str, evaluation.Evaluation] = {}
     for label in policies:
         policy = make_policy(label, seed, name)
@@ -177,9 +187,22 @@ def evaluate(
             )  # fmt: skip
     if as_json:
         print_json({label: result.to_dict() for label, result in results.items()})
-        return
-    for label, result in results.items():
-        _print_evaluation(label, result)
+    else:
+        for label, result in results.items():
+            _print_evaluation(label, result)
+    if all(
+        result.episodes and result.errors == len(result.episodes) for result in results.values()
+    ):
+        raise typer.Exit(1)  # nothing was played to its end; the reason stands above
+
+
+def _held_out(env_id: str, options: dict[str, Any]) -> str:
+    env: Any = gymnasium.make(env_id, **options)
+    try:
+        splits = env.unwrapped.tasks.splits
+    finally:
+        env.close()
+    return "valid_seen" if "valid_seen" in splits else str(splits[-1])
 
 
 def _print_evaluation(label: str, result: evaluation.Evaluation) -> None:
@@ -203,9 +226,11 @@ def _print_evaluation(label: str, result: evaluation.Evaluation) -> None:
 def replay(
     file: Annotated[Path, typer.Argument(help="A file that `rollout --out` wrote.")],
     data_dir: DataDir = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Play a trajectory file again and report the first difference (exit code 1)."""
+    import_modules(imports)
     overrides = {} if data_dir is None else {"data_dir": data_dir}
     with progress_bar("replay", None, as_json) as update:
         report = trajectories.replay(file, on_trajectory=update, **overrides)
@@ -266,6 +291,9 @@ def _measure(agent: AgentGroup, seed: int, seconds: float) -> dict[str, float]:
     agent.reset(seed=seed)
     while cpu < seconds:
         prompts = agent.waiting or agent.reset()
+        if not prompts:  # no replica starts: there would never be a step to measure
+            first = next(iter(agent.failures.values()), "no reason given")
+            raise OptionError(f"no replica could start; the first: {first}")
         answers = policy.act(prompts)  # not measured: a policy is not the environment
         cpu_start, wall_start = time.process_time(), time.perf_counter()
         agent.step(answers)

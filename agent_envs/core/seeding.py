@@ -13,7 +13,16 @@ SEED_BITS = 63  # fits a signed 64-bit column
 
 
 def keyed_seed(*key: int) -> int:
-    """A seed in [0, 2**63) that depends on all of ``key`` (non-negative integers, any size)."""
+    """A seed in [0, 2**63) that depends on all of ``key``.
+
+    Raises:
+        ValueError: a part is no non-negative integer (any size will do); names the part.
+    """
+    for place, part in enumerate(key):
+        if not isinstance(part, int | np.integer) or part < 0:
+            raise ValueError(
+                f"keyed_seed takes non-negative integers; part {place} of its key is {part!r}"
+            )
     high, low = np.random.SeedSequence(key).generate_state(2, np.uint32)
     return (int(high) << 32 | int(low)) & (1 << SEED_BITS) - 1
 

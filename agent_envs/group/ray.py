@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from agent_envs.core.errors import MissingExtra
+from agent_envs.core.errors import MissingExtra, OptionError
 from agent_envs.group.process import Process, WorkerDied, without_main
 from agent_envs.group.worker import WorkerShard, answer, encode
 
@@ -30,6 +31,7 @@ class Ray(Process):
 
     Raises:
         MissingExtra: Ray is not installed.
+        OptionError: Ray was started here, and its CPUs can never hold all actors.
     """
 
     def __init__(
@@ -46,11 +48,33 @@ class Ray(Process):
             raise MissingExtra("the Ray backend", "ray") from error
         super().__init__(workers, timeout=timeout, start_timeout=start_timeout)
         self._options = dict(actor_options or {})
-        if not ray.is_initialized():
+        self._alone = not ray.is_initialized()  # a cluster of our own: no autoscaler adds to it
+        if self._alone:
             ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
 
     def _new_worker(self) -> Any:
-        return _Actor(self._payload, self._timeout, self._start_timeout, self._options)
+        needed = len(set(self._shard_of)) * float(self._options.get("num_cpus", 1))
+        if not self._workers and needed > _cpus():
+            self._say_too_few(_too_few(needed))
+        return _Actor(self._payload, self._timeout, self._start_timeout, self._options, needed)
+
+    def _say_too_few(self, message: str) -> None:
+        if self._alone:
+            raise OptionError(message)
+        warnings.warn(f"{message}; waiting for more to join", stacklevel=6)
+
+
+def _cpus() -> float:
+    import ray
+
+    return float(ray.cluster_resources().get("CPU", 0.0))
+
+
+def _too_few(needed: float) -> str:
+    return (
+        f"Ray has {_cpus():g} CPUs and {needed:g} are needed (workers x num_cpus): give fewer workers, "
+        'or actor_options={"num_cpus": ...} below 1'
+    )
 
 
 class _Holder:
@@ -76,7 +100,12 @@ class _Actor:
     """One actor; what the process backend expects of a worker."""
 
     def __init__(
-        self, payload: bytes, timeout: float, start_timeout: float, options: Mapping[str, Any]
+        self,
+        payload: bytes,
+        timeout: float,
+        start_timeout: float,
+        options: Mapping[str, Any],
+        needed: float,
     ) -> None:
         import ray
 
@@ -86,7 +115,7 @@ class _Actor:
         with without_main():
             self._actor = remote.remote(payload)
         self._reply: Any = self._actor.progress.remote()
-        self._started = False
+        self._started, self._needed = False, needed
 
     def send(self, method: str, argument: Any) -> None:
         self._reply = self._actor.answer.remote(encode((method, argument)))
@@ -102,7 +131,7 @@ class _Actor:
                     begun, seen = time.monotonic(), now
                 limit = self._timeout if self._started else self._start_timeout
                 if time.monotonic() - begun > limit:
-                    raise WorkerDied(seen[0], f"no answer within {limit:g} s")
+                    raise WorkerDied(seen[0], f"no answer within {limit:g} s{self._why()}")
             reply = self._ray.get(self._reply)
         except (errors.RayActorError, errors.ActorUnschedulableError, errors.RayTaskError) as error:
             raise WorkerDied(-1, f"its actor died ({str(error).splitlines()[0]})") from None
@@ -113,6 +142,15 @@ class _Actor:
         if kind == "error":
             raise value
         return value
+
+    def _why(self) -> str:
+        """What keeps an actor from being placed: others may hold the CPUs that Ray has."""
+        if self._started:
+            return ""
+        if self._needed > _cpus():
+            return f": {_too_few(self._needed)}"
+        free = self._ray.available_resources().get("CPU", 0.0)
+        return f" (Ray has {_cpus():g} CPUs, {free:g} free; {self._needed:g} are needed in all)"
 
     def _progress(self) -> tuple[int, int] | None:
         """The replica at work and a counter that moves; None where the actor does not say in time."""
