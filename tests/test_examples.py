@@ -78,6 +78,7 @@ def test_every_example_is_in_its_algorithms_folder_with_a_script_of_two_lines(pa
     script = path.with_suffix(".sh").read_text(encoding="utf-8").splitlines()
     assert len(script) == 2
     assert path.name in script[0]
+    assert script[0].endswith('"$@" &&')  # a failed training's exit code is the script's
     assert config.run.output_dir in script[1]
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 8  # the rest is in the base
 

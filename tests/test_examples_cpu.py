@@ -40,6 +40,7 @@ def test_every_algorithm_has_an_example_that_takes_two_updates(algorithm, tiny, 
     script = (FOLDER / f"{algorithm}.sh").read_text(encoding="utf-8")
     assert f"{algorithm}.yaml" in script
     assert len(script.splitlines()) == 2
+    assert script.splitlines()[0].endswith('"$@" &&')
     words = [
         "--config",
         str(path),
