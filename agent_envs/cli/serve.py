@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Annotated
 
 import typer
 
 from agent_envs.cli.common import Json, full_id, started
-from agent_envs.core.errors import OptionError
 
 Envs = Annotated[
     str,
@@ -95,14 +93,6 @@ def serve(
 
 def _read_envs(names: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Full ids, and the modules that register them."""
-    ids, modules = [], []
-    for name in filter(None, map(str.strip, names.split(","))):
-        module, colon, env_id = name.rpartition(":")
-        if colon:
-            try:
-                importlib.import_module(module)
-            except ImportError as error:
-                raise OptionError(f"--envs {name}: cannot import {module}: {error}") from error
-            modules.append(module)
-        ids.append(full_id(env_id))
-    return tuple(ids), tuple(dict.fromkeys(modules))
+    given = [name for name in map(str.strip, names.split(",")) if name]
+    modules = [name.rpartition(":")[0] for name in given if ":" in name]
+    return tuple(map(full_id, given)), tuple(dict.fromkeys(modules))
