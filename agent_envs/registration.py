@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -106,7 +107,14 @@ def spec_of(env_id: str) -> EnvSpec:
     module, colon, name = env_id.rpartition(":")
     if colon:
         importlib.import_module(module)
-    return gymnasium.spec(name)
+    try:
+        return gymnasium.spec(name)
+    except gymnasium.error.NameNotFound as error:
+        near = get_close_matches(name, _ids, n=3, cutoff=0.5)
+        if not near or "Did you mean" in str(error):
+            raise
+        # Gymnasium looks inside the namespace that was given: none, where AgentEnv/ is left out
+        raise gymnasium.error.NameNotFound(f"{error} Did you mean {', '.join(near)}?") from None
 
 
 def make_group(

@@ -16,9 +16,11 @@ from agent_envs.envs.search import world
 from agent_envs.envs.webshop import WebShopEnv
 from agent_envs.retrieval import open_retriever
 
+Shopper = Callable[[WebShopEnv], str | None]
 
-def shopping(act: Callable[[WebShopEnv], str | None], tasks: int, **options: Any) -> str:
-    """Mean score and share of perfect purchases of one way to shop on the first ``test`` goals."""
+
+def shopping(act: Shopper, tasks: int, **options: Any) -> list[float]:
+    """Scores of one way to shop on the first ``test`` goals."""
     env = WebShopEnv(split="test", **options)
     scores = []
     for index in range(tasks):
@@ -27,8 +29,7 @@ def shopping(act: Callable[[WebShopEnv], str | None], tasks: int, **options: Any
             *_, info = env.step(act(env) or "")
         scores.append(info["score"])
     env.close()
-    perfect = sum(score == 1 for score in scores) / tasks
-    return f"{statistics.mean(scores):.3f}, {perfect:.1%}"
+    return scores
 
 
 def first_hit(env: WebShopEnv) -> str:
@@ -76,7 +77,10 @@ def main(
         worlds["original"] = {"data_dir": str(webshop_data)}
     for name, options in worlds.items():
         for player, act in (("expert", WebShopEnv.expert_action), ("first hit", first_hit)):
-            print(f"webshop, {name}, {player}: {shopping(act, tasks, **options)}", flush=True)
+            scores = shopping(act, tasks, **options)
+            perfect = sum(score == 1 for score in scores) / tasks
+            shown = f"{statistics.mean(scores):.3f}, {perfect:.1%}"
+            print(f"webshop, {name}, {player}: {shown}", flush=True)
     for kind in ("bm25", "dense") if dense else ("bm25",):
         for line in recalls(kind):
             print(line, flush=True)

@@ -33,7 +33,7 @@ from agent_envs.envs.webshop.reward import options_met, strictly_met, title_scor
 from agent_envs.envs.webshop.shop import RESULTS
 from agent_envs.envs.webshop.visit import parse_action
 from agent_envs.retrieval.bm25 import K1, B, norm_length
-from benchmarks.panels import first_hit
+from benchmarks.panels import first_hit, shopping
 
 GOOD = {
     "asin": "AA00000001",
@@ -173,20 +173,10 @@ def test_generated_shop_is_varied_and_always_the_same():
     assert hashlib.sha256(content).hexdigest()[:16] == "38ee10b0c47c4ef9"
 
 
-def panel(act, goals: str, count: int = 100) -> np.ndarray:
-    env = make(split="test", goals=goals)
-    scores = []
-    for index in range(count):
-        _, info = env.reset(options={"task_index": index})
-        while not (env.terminated or env.truncated):
-            *_, info = env.step(act(env))
-        scores.append(info["score"])
-    return np.array(scores)
-
-
 @pytest.mark.parametrize("goals", ["made", "human"])
 def test_expert_shops_well_and_the_first_hit_is_neither_hopeless_nor_enough(goals: str):
-    expert, simple = panel(WebShopEnv.expert_action, goals), panel(first_hit, goals)
+    shoppers = (WebShopEnv.expert_action, first_hit)
+    expert, simple = (np.array(shopping(act, 100, goals=goals)) for act in shoppers)
     assert expert.mean() > 0.95
     assert (expert == 1).mean() > 0.9
     assert 0.4 < simple.mean() < 0.85

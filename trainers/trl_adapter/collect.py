@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 import agent_envs
@@ -38,13 +36,7 @@ def profile_of(env_id: str) -> Profile:
         ImportError: no such module.
         OptionError: an environment that is none of the hub's.
     """
-    try:
-        known = spec_of(env_id).id
-    except gymnasium.error.NameNotFound as error:
-        near = get_close_matches(env_id, agent_envs.registered_ids(), n=3, cutoff=0.5)
-        if not near or "Did you mean" in str(error):
-            raise
-        raise OptionError(f"env.id: {error} Did you mean {', '.join(near)}?") from None
+    known = spec_of(env_id).id
     if known not in agent_envs.registered_ids():
         raise OptionError(
             f"env.id: {env_id} is no agent environment; valid: {', '.join(agent_envs.registered_ids())}"

@@ -15,7 +15,7 @@ from agent_envs.core import OptionError
 from agent_envs.evaluation import Evaluation
 from trainers.trl_adapter.command import guarded
 from trainers.trl_adapter.config import TrainConfig, load_config, with_overrides
-from trainers.trl_adapter.sft import quiet
+from trainers.trl_adapter.loading import quiet
 from trainers.trl_adapter.trainer import StepwiseTrainer
 
 logger = logging.getLogger("trainers.trl_adapter")

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import disable_progress_bars
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.utils.logging import disable_progress_bar
 
 from agent_envs.core.errors import MissingExtra, OptionError, one_of
 from agent_envs.core.machine import cpu_has_bfloat16
@@ -48,6 +50,12 @@ def has_bfloat16() -> bool:
 def autocasts() -> bool:
     """Does training compute in bfloat16 beside float32 weights: on GPUs that have it."""
     return torch.cuda.is_available() and has_bfloat16()
+
+
+def quiet() -> None:
+    """No bars of single files that are read, and of rows that are prepared, beside our own."""
+    disable_progress_bar()
+    disable_progress_bars()
 
 
 def check_loading(model: ModelConfig, lora: LoraConfig) -> None:

@@ -31,9 +31,10 @@ from trainers.trl_adapter.callbacks import (
 from trainers.trl_adapter.command import command_line, guarded
 from trainers.trl_adapter.config import TrainConfig, from_dict, leaves, to_dict
 from trainers.trl_adapter.engine import check_engine
+from trainers.trl_adapter.loading import quiet
 from trainers.trl_adapter.models import check_environment, check_model
 from trainers.trl_adapter.presets import resolve
-from trainers.trl_adapter.sft import quiet, starting_model
+from trainers.trl_adapter.sft import starting_model
 from trainers.trl_adapter.splits import held_out_split
 from trainers.trl_adapter.trainer import StepwiseTrainer
 

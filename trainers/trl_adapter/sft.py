@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset
 from transformers import AutoTokenizer, PrinterCallback, ProgressCallback
-from transformers.utils.logging import disable_progress_bar
 from trl import SFTConfig, SFTTrainer
 
 from agent_envs.agent import Step
@@ -28,7 +27,7 @@ from trainers.trl_adapter.callbacks import StepProgress
 from trainers.trl_adapter.checkpoint import staged
 from trainers.trl_adapter.command import command_line, guarded
 from trainers.trl_adapter.config import TrainConfig, to_dict, with_overrides
-from trainers.trl_adapter.loading import autocasts, load_causal, peft_config
+from trainers.trl_adapter.loading import autocasts, load_causal, peft_config, quiet
 from trainers.trl_adapter.models import (
     check_environment,
     check_model,
@@ -167,12 +166,6 @@ def starting_model(
         return folder
     out = run / "warm"
     return out if (out / "config.json").is_file() else warm_start(config, folder, out, progress)
-
-
-def quiet() -> None:
-    """No bars of single files that are read, and of rows that are prepared, beside our own."""
-    disable_progress_bar()
-    disable_progress_bars()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
