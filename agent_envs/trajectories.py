@@ -30,6 +30,7 @@ from agent_envs.agent.records import Step
 from agent_envs.agent.rollout import Rollout
 from agent_envs.core.env import AgentEnv, Obs
 from agent_envs.core.errors import DataError
+from agent_envs.core.files import named
 from agent_envs.group.protocol import Definition
 from agent_envs.group.shard import make_env
 
@@ -80,7 +81,8 @@ class TrajectoryWriter:
         self.close()
 
     def close(self) -> None:
-        self._file.close()
+        with named(self.path):
+            self._file.close()
 
     def write(self, rollout: Rollout, label: str = "") -> None:
         """Add all trajectories of a rollout, each with its start and then its steps.
@@ -124,7 +126,8 @@ class TrajectoryWriter:
         return row
 
     def _write(self, **row: Any) -> None:
-        self._file.write(json.dumps(row, ensure_ascii=True, default=str) + "\n")
+        with named(self.path):
+            self._file.write(json.dumps(row, ensure_ascii=True, default=str) + "\n")
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -207,6 +208,14 @@ def test_forked_trajectories_replay(tmp_path):
     report = replay(path)
     assert (report.trajectories, report.steps, report.difference) == (5, 18, None)
     assert "prompt" not in path.read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_names_the_file():
+    group = agent_envs.make_group("Test/Toy-v0", 1, 1)
+    writer = TrajectoryWriter("/dev/full", group.definition)
+    with pytest.raises(OSError, match="/dev/full"):
+        writer.close()
 
 
 @pytest.mark.parametrize(

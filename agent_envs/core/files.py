@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -21,13 +23,26 @@ def cache_dir() -> Path:
     return Path(base) / "agent-envs"
 
 
+@contextmanager
+def named(path: str | Path) -> Iterator[None]:
+    """An ``OSError`` of what is written inside names ``path``.
+
+    Opening a file names it in its errors; writing to one (a full disk, a quota) does not.
+    """
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def write_atomic(path: str | Path, content: bytes) -> None:
     """Write, fsync, rename: readers see the old file or the new one, never a half."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with named(path), os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -16,6 +16,7 @@ from transformers import TrainerCallback
 
 from agent_envs.agent import Rollout
 from agent_envs.core import AgentEnvError
+from agent_envs.core.files import named
 from agent_envs.trajectories import TrajectoryWriter
 
 logger = logging.getLogger("trainers.trl_adapter")
@@ -60,7 +61,7 @@ class MetricsFile(TrainerCallback):
         """Add a row; NaN, which is no JSON, becomes null."""
         row = {"step": step, "update": step // self._steps}
         row |= {key: _plain(value) for key, value in figures.items()}
-        with self.path.open("a", encoding="utf-8") as file:
+        with named(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
 
