@@ -10,7 +10,7 @@ from typing import Any
 
 from accelerate.state import AcceleratorState, DistributedType, PartialState
 
-from trainers.trl_adapter.run import main
+from trainers.trl_adapter.command import main
 
 _init = AcceleratorState.__init__
 

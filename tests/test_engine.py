@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from agent_envs.core import OptionError
 from tests.training import toy_config
 from tests.vllm_stub import write_distribution
-from trainers.trl_adapter import engine, run, seam, trainer
+from trainers.trl_adapter import command, engine, run, seam, trainer
 from trainers.trl_adapter.engine import check_engine, supported_versions, vllm_version
 
 COLOCATE = {"use_vllm": True, "vllm_mode": "colocate"}
@@ -121,7 +121,7 @@ def test_no_model_is_touched(absent, monkeypatch, tmp_path):
 
 def test_one_line_and_exit_code_2(absent, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
-    code = run.main(
+    code = command.main(
         ["--trl.use_vllm", "true", "--eval.every", "0", "--run.log_to", "[]",
          "--output_dir", str(tmp_path / "run")]
     )  # fmt: skip

@@ -14,10 +14,11 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from tests.conftest import ROOT
 from trainers.trl_adapter import budget
+from trainers.trl_adapter.command import main
 from trainers.trl_adapter.config import load_config
 from trainers.trl_adapter.models import check_environment
 from trainers.trl_adapter.presets import PRESETS, resolve
-from trainers.trl_adapter.run import check, main
+from trainers.trl_adapter.run import check
 
 FOLDER = ROOT / "examples"
 FILES = sorted(path for name in PRESETS for path in (FOLDER / name).glob("*.yaml"))

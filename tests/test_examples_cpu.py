@@ -12,10 +12,11 @@ pytest.importorskip("trl", reason="needs the extra `train`")
 yaml = pytest.importorskip("yaml")
 
 from tests.conftest import ROOT
+from trainers.trl_adapter.command import main
 from trainers.trl_adapter.config import load_config, with_overrides
 from trainers.trl_adapter.models import model_folder
 from trainers.trl_adapter.presets import PRESETS, preset_of, resolve
-from trainers.trl_adapter.run import check, main
+from trainers.trl_adapter.run import check
 
 FOLDER = ROOT / "examples" / "cpu"
 

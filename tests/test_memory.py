@@ -16,7 +16,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from agent_envs.core import OptionError
 from tests.conftest import ROOT
 from tests.training import toy_config
-from trainers.trl_adapter import budget, run
+from trainers.trl_adapter import budget, command, run
 from trainers.trl_adapter.budget import Machine, gpus, needed
 from trainers.trl_adapter.config import LoraConfig, from_dict, with_overrides
 from trainers.trl_adapter.loading import peft_config
@@ -261,7 +261,7 @@ def test_too_little_memory_is_refused_before_anything_is_loaded(monkeypatch, tmp
 def test_a_dry_run_only_warns(monkeypatch, caplog):
     monkeypatch.setattr(budget, "this_machine", lambda: cpu(24e9))
     caplog.set_level("INFO")
-    assert run.main(["--dry-run", "--model.path", "Qwen/Qwen2.5-7B-Instruct",
+    assert command.main(["--dry-run", "--model.path", "Qwen/Qwen2.5-7B-Instruct",
                      "--max_prompt_tokens", "512"]) == 0  # fmt: skip
     assert "Qwen2ForCausalLM" in caplog.text
     assert "warning: the run needs" in caplog.text
@@ -271,7 +271,7 @@ def test_a_dry_run_only_warns(monkeypatch, caplog):
 @pytest.mark.parametrize("example", ["gigpo", "pictures"])
 def test_a_dry_run_writes_nothing(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run.main(["--dry-run", "--config", str(ROOT / f"examples/cpu/{example}.yaml")]) == 0
+    assert command.main(["--dry-run", "--config", str(ROOT / f"examples/cpu/{example}.yaml")]) == 0
     assert list(tmp_path.iterdir()) == []
 
 

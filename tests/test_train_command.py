@@ -30,7 +30,7 @@ from agent_envs.trajectories import replay
 from tests.conftest import ROOT
 from tests.toy import ToyEnv
 from tests.training import TIMING, TOY, toy_config
-from trainers.trl_adapter import run, sft
+from trainers.trl_adapter import command, run, sft
 from trainers.trl_adapter.callbacks import StopAtBoundary
 from trainers.trl_adapter.checkpoint import SaveError, checkpoints
 from trainers.trl_adapter.collect import Collector
@@ -98,7 +98,7 @@ def assert_equal_states(one, other, where="") -> None:
 
 def test_a_run_leaves_a_folder_that_explains_itself(config_file, tmp_path, capsys):
     out = tmp_path / "out"
-    code = run.main(
+    code = command.main(
         ["--config", str(config_file), "--output-dir", str(out), "--algorithm=ppo",
          "--run.updates", "3", "--save_every", "2", "--eval.every", "2", "--eval.episodes=5",
          "--trajectories", "2", "--critic.learning_rate", "1e-3"]
@@ -136,7 +136,7 @@ def test_a_run_leaves_a_folder_that_explains_itself(config_file, tmp_path, capsy
 def test_a_dry_run_prints_everything_and_writes_nothing(config_file, tmp_path, caplog):
     out = tmp_path / "out"
     with caplog.at_level("INFO"):
-        code = run.main(
+        code = command.main(
             ["--config", str(config_file), "--output_dir", str(out), "--dry-run",
              "--optim.learning_rate", "1e-3"]
         )  # fmt: skip
@@ -153,19 +153,29 @@ def test_a_run_whose_episodes_all_fail_ends_with_the_reason(tmp_path, config_fil
     bad = yaml.safe_dump([f"task-{i}" for i in range(10)])
     out = tmp_path / "out"
     given = ["--config", str(config_file), "--output_dir", str(out), "--run.updates", "9"]
-    assert run.main([*given, "--env.options.bad_tasks", bad]) == 2
+    assert command.main([*given, "--env.options.bad_tasks", bad]) == 2
     assert "all episodes of 3 update(s) on end failed" in capsys.readouterr().err
     assert len(metrics(out)) < 9
 
 
 def test_help_lists_every_field(capsys):
     with pytest.raises(SystemExit) as stopped:
-        run.main(["--help"])
+        command.main(["--help"])
     assert stopped.value.code == 0
     said = capsys.readouterr().out
     for path, _, item in leaves():
         assert f"--{path} " in said
         assert item.metadata["help"] in said
+
+
+@pytest.mark.parametrize("word", ["--help", "--algoritm=grpo"])
+def test_help_and_typos_are_answered_before_torch_is_loaded(word: str):
+    code = (
+        "import sys\nfrom trainers.trl_adapter.command import main\n"
+        f"try:\n    main([{word!r}])\nfinally:\n    print('torch' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert said.stdout.splitlines()[-1] == "False", said
 
 
 # -- what is refused, in one line, before anything is built --
@@ -232,7 +242,7 @@ REFUSED = {
 def test_a_key_that_stands_twice_is_named_with_its_line(tmp_path, capsys):
     path = tmp_path / "twice.yaml"
     path.write_text("rollout: {groups: 4}\nalgorithm: grpo\nrollout: {group_size: 2}\n")
-    assert run.main(["--config", str(path), "--dry-run"]) == 2
+    assert command.main(["--config", str(path), "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert "'rollout' stands twice" in said
     assert "line 3" in said
@@ -243,7 +253,7 @@ def test_a_file_in_place_of_the_run_folder_is_named(config_file, tmp_path, capsy
     path = tmp_path / "file"
     path.write_text("x")
     out = path / "run" if inside else path
-    assert run.main(["--config", str(config_file), "--output_dir", str(out), "--dry-run"]) == 2
+    assert command.main(["--config", str(config_file), "--output_dir", str(out), "--dry-run"]) == 2
     assert f"run.output_dir {out}: {path} is a file" in capsys.readouterr().err
 
 
@@ -254,7 +264,7 @@ def test_bad_input_is_one_line_with_what_is_valid(
     monkeypatch.setitem(sys.modules, "wandb", None)
     option, _, value = words.partition(" ")
     given = [option, value] if value.startswith("{") else words.split()
-    code = run.main(
+    code = command.main(
         ["--config", str(config_file), "--output_dir", str(tmp_path / "out"), *given]
     )  # fmt: skip
     said = capsys.readouterr().err
@@ -280,7 +290,7 @@ def test_an_environment_of_a_users_module_is_imported_by_its_id(
         "1",
     ]
     try:
-        assert run.main([*given, "--output_dir", str(tmp_path / "out")]) == 0
+        assert command.main([*given, "--output_dir", str(tmp_path / "out")]) == 0
     finally:
         registration._ids.remove("My/Own-v0")  # the conformance tests are about the others
     assert (tmp_path / "out" / "final").is_dir()
@@ -306,7 +316,7 @@ def test_the_tiny_model_learns_its_words_from_the_expert_where_no_actions_are_li
 def test_without_tensorboard_the_extra_is_named(config_file, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     arguments = ["--config", str(config_file), "--output_dir", str(tmp_path / "out")]
-    assert run.main([*arguments, "--run.log_to", "[tensorboard]"]) == 2
+    assert command.main([*arguments, "--run.log_to", "[tensorboard]"]) == 2
     assert "pip install 'agent-envs[train]'" in capsys.readouterr().err
 
 
@@ -387,7 +397,7 @@ def test_what_cannot_be_resumed_is_refused(
     words = [word for name, value in given.items() for word in (f"--{name}", yaml.safe_dump(value))]
     before = (finished / "metrics.jsonl").read_text()
     capsys.readouterr()
-    code = run.main(["--config", str(config_file), "--output_dir", str(finished), *words])
+    code = command.main(["--config", str(config_file), "--output_dir", str(finished), *words])
     said = capsys.readouterr().err
     assert code == 2
     assert message in said
@@ -564,7 +574,7 @@ def test_a_requested_stop_finishes_the_rollouts_updates_and_saves(tmp_path, monk
 def test_a_stop_in_the_last_update_is_the_end_of_the_run(tmp_path, monkeypatch, config_file):
     collecting(monkeypatch, 1, lambda: signal.raise_signal(signal.SIGTERM))
     out = tmp_path / "out"
-    assert run.main(["--config", str(config_file), "--output_dir", str(out)]) == 0
+    assert command.main(["--config", str(config_file), "--output_dir", str(out)]) == 0
     assert (out / "final").is_dir()
     assert names(out) == ["checkpoint-2"]
 
@@ -574,7 +584,7 @@ import sys, time
 from pathlib import Path
 import tests.training
 from trainers.trl_adapter.collect import Collector
-from trainers.trl_adapter.run import main
+from trainers.trl_adapter.command import main
 
 here, collect = Path(sys.argv[1]), Collector.collect
 
@@ -694,7 +704,7 @@ def test_a_warm_start_makes_the_model_win(tmp_path):
 
 
 def test_an_environment_without_an_expert_has_no_warm_start(tmp_path, config_file, capsys):
-    code = run.main(
+    code = command.main(
         ["--config", str(config_file), "--output_dir", str(tmp_path / "out"),
          "--env.id=Test/Silent-v0", "--warm_start.episodes=4"]
     )  # fmt: skip
@@ -705,7 +715,7 @@ def test_an_environment_without_an_expert_has_no_warm_start(tmp_path, config_fil
 
 def test_an_expert_whose_replies_are_longer_than_allowed_is_refused(tmp_path, config_file, capsys):
     arguments = ["--config", str(config_file), "--output_dir", str(tmp_path / "out")]
-    code = run.main([*arguments, "--warm_start.episodes=4", "--max_completion_tokens=2"])
+    code = command.main([*arguments, "--warm_start.episodes=4", "--max_completion_tokens=2"])
     assert code == 2
     assert "rollout.max_completion_tokens (2) is too small" in capsys.readouterr().err
 

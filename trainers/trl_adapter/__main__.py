@@ -3,12 +3,11 @@
 import sys
 
 from agent_envs.core.errors import MissingExtra
+from trainers.trl_adapter.parts import part
 
-try:
-    from trainers.trl_adapter.run import main
-except ModuleNotFoundError as error:
-    if (error.name or "").startswith("trainers"):
-        raise
-    sys.exit(f"error: {MissingExtra(f'training ({error.name} is not installed)', 'train')}")
-
-sys.exit(main())
+if __name__ == "__main__":
+    try:
+        command = part("command")
+    except MissingExtra as error:
+        sys.exit(f"error: {error}")
+    sys.exit(command.main())

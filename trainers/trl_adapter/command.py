@@ -15,7 +15,10 @@ import yaml
 
 from agent_envs.core import AgentEnvError, OptionError
 from trainers.trl_adapter.config import TrainConfig, leaves, load_config, with_overrides
+from trainers.trl_adapter.parts import part
 from trainers.trl_adapter.schema import default_of
+
+logger = logging.getLogger("trainers.trl_adapter")
 
 
 def parser(name: str, text: str) -> argparse.ArgumentParser:
@@ -93,3 +96,28 @@ def guarded(act: Callable[[], int]) -> int:
             raise
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 2
+
+
+DESCRIPTION = """Train a language model as an agent: one YAML file says everything.
+
+  python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml
+  python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml --algorithm grpo --run.updates 20
+  python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml --resume latest
+  python -m trainers.trl_adapter.plot runs/gigpo
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; exit code 0, 2 on bad input, 130 after a second Ctrl-C."""
+
+    def act() -> int:
+        config, options = command_line("train", DESCRIPTION, arguments)
+        run = part("run")  # only here: PyTorch takes seconds, and help and a typo need none
+        if options.dry_run:
+            logger.info("%s", run.dry_run(config))
+            return 0
+        part("loading").quiet()
+        logger.info("%s", yaml.safe_dump(run.train(config), sort_keys=False).rstrip())
+        return 0
+
+    return guarded(act)

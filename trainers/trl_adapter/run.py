@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import threading
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,17 +26,13 @@ from trainers.trl_adapter.callbacks import (
     StopIfAllFail,
     interruptible,
 )
-from trainers.trl_adapter.command import command_line, guarded
 from trainers.trl_adapter.config import TrainConfig, from_dict, leaves, to_dict
 from trainers.trl_adapter.engine import check_engine
-from trainers.trl_adapter.loading import quiet
 from trainers.trl_adapter.models import check_environment, check_model
 from trainers.trl_adapter.presets import resolve
 from trainers.trl_adapter.sft import starting_model
 from trainers.trl_adapter.splits import held_out_split
 from trainers.trl_adapter.trainer import StepwiseTrainer
-
-logger = logging.getLogger("trainers.trl_adapter")
 
 LOGGERS = ("tensorboard", "trackio", "wandb")  # names of the packages too
 _PATIENCE = 3  # updates on end of which every episode may fail
@@ -199,29 +193,9 @@ def _leaf(config: TrainConfig, path: str) -> Any:
     return value
 
 
-DESCRIPTION = """Train a language model as an agent: one YAML file says everything.
-
-  python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml
-  python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml --algorithm grpo --run.updates 20
-  python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml --resume latest
-  python -m trainers.trl_adapter.plot runs/gigpo
-"""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; exit code 0, 2 on bad input, 130 after a second Ctrl-C."""
-
-    def act() -> int:
-        config, options = command_line("train", DESCRIPTION, arguments)
-        if options.dry_run:
-            config = check(config, offline=True)
-            memory = "".join(f"# {line}\n" for line in budget.report(config).splitlines())
-            # as comments: what is printed is still the configuration, as a file
-            logger.info("%s%s", yaml.safe_dump(to_dict(config), sort_keys=False), memory)
-            return 0
-        quiet()
-        figures = train(config)
-        logger.info("%s", yaml.safe_dump(figures, sort_keys=False).rstrip())
-        return 0
-
-    return guarded(act)
+def dry_run(config: TrainConfig) -> str:
+    """The whole configuration, checked, and as comments the memory that it needs."""
+    config = check(config, offline=True)
+    memory = "".join(f"# {line}\n" for line in budget.report(config).splitlines())
+    # as comments: what is printed is still the configuration, as a file
+    return str(yaml.safe_dump(to_dict(config), sort_keys=False)) + memory
