@@ -1,2 +1,1 @@
-python -m trainers.trl_adapter --config "$(dirname "$0")/gigpo.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/gigpo
+python -m trainers.trl_adapter --config "$(dirname "$0")/gigpo.yaml" "$@"

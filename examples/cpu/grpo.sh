@@ -1,2 +1,1 @@
-python -m trainers.trl_adapter --config "$(dirname "$0")/grpo.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/grpo
+python -m trainers.trl_adapter --config "$(dirname "$0")/grpo.yaml" "$@"

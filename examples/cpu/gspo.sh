@@ -1,2 +1,1 @@
-python -m trainers.trl_adapter --config "$(dirname "$0")/gspo.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/gspo
+python -m trainers.trl_adapter --config "$(dirname "$0")/gspo.yaml" "$@"

@@ -1,2 +1,1 @@
-python -m trainers.trl_adapter --config "$(dirname "$0")/pictures.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/pictures
+python -m trainers.trl_adapter --config "$(dirname "$0")/pictures.yaml" "$@"

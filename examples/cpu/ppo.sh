@@ -1,2 +1,1 @@
-python -m trainers.trl_adapter --config "$(dirname "$0")/ppo.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/ppo
+python -m trainers.trl_adapter --config "$(dirname "$0")/ppo.yaml" "$@"

@@ -1,2 +1,1 @@
-python -m trainers.trl_adapter --config "$(dirname "$0")/reinforce_pp.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/reinforce_pp
+python -m trainers.trl_adapter --config "$(dirname "$0")/reinforce_pp.yaml" "$@"

@@ -1,2 +1,1 @@
-python -m trainers.trl_adapter --config "$(dirname "$0")/rloo.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/rloo
+python -m trainers.trl_adapter --config "$(dirname "$0")/rloo.yaml" "$@"

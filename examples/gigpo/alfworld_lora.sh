@@ -1,2 +1,1 @@
-accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/alfworld_lora.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/gigpo_alfworld_lora
+accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/alfworld_lora.yaml" "$@"

@@ -1,2 +1,1 @@
-accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/search.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/gigpo_search
+accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/search.yaml" "$@"

@@ -1,2 +1,1 @@
-accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/webshop.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/gigpo_webshop
+accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/webshop.yaml" "$@"

@@ -1,2 +1,1 @@
-accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/webshop.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/grpo_webshop
+accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/webshop.yaml" "$@"

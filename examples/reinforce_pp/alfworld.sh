@@ -1,2 +1,1 @@
-accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/alfworld.yaml" "$@" &&
-  python -m trainers.trl_adapter.plot runs/reinforce_pp_alfworld
+accelerate launch -m trainers.trl_adapter --config "$(dirname "$0")/alfworld.yaml" "$@"

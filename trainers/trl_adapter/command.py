@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -103,7 +104,7 @@ DESCRIPTION = """Train a language model as an agent: one YAML file says everythi
   python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml
   python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml --algorithm grpo --run.updates 20
   python -m trainers.trl_adapter --config examples/cpu/gigpo.yaml --resume latest
-  python -m trainers.trl_adapter.plot runs/gigpo
+  python -m trainers.trl_adapter.plot runs/gigpo runs/grpo     # compare; each run draws its own curves.png
 """
 
 
@@ -117,7 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logger.info("%s", run.dry_run(config))
             return 0
         part("loading").quiet()
-        logger.info("%s", yaml.safe_dump(run.train(config), sort_keys=False).rstrip())
+        figures = run.train(config)
+        figures |= run.draw_curves(Path(figures["output_dir"]))
+        logger.info("%s", yaml.safe_dump(figures, sort_keys=False).rstrip())
         return 0
 
     return guarded(act)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_runs", "read_metrics"]
 
 METRICS_FILE = "metrics.jsonl"
+CURVES_FILE = "curves.png"
 DEFAULT_METRICS = ("success_rate", "eval_success_rate")
 INTERVALS = {"eval_success_rate": "eval_interval"}  # metric -> key of its [low, high]
 AXES = ("step", "update")
@@ -131,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         first = metrics_file(options.runs[0])
-        out = options.out or first.with_name("curves.png")
+        out = options.out or first.with_name(CURVES_FILE)
         written = plot_runs(options.runs, out, options.metric, options.window, options.x)
     except (AgentEnvError, OSError) as error:
         sys.stderr.write(f"plot: {error}\n")
@@ -160,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out",
         type=Path,
-        help="picture to write: .png, .pdf or .svg (default: curves.png in the first run)",
+        help=f"picture to write: .png, .pdf or .svg (default: {CURVES_FILE} in the first run)",
     )
     parser.add_argument(
         "--metric",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from contextlib import nullcontext
@@ -12,7 +13,7 @@ import yaml
 from transformers import PrinterCallback, ProgressCallback
 
 from agent_envs.cli.common import progress_bar
-from agent_envs.core import OptionError
+from agent_envs.core import AgentEnvError, OptionError
 from agent_envs.core.errors import MissingExtra
 from agent_envs.core.files import write_atomic
 from trainers.trl_adapter import budget, seam
@@ -29,10 +30,13 @@ from trainers.trl_adapter.callbacks import (
 from trainers.trl_adapter.config import TrainConfig, from_dict, leaves, to_dict
 from trainers.trl_adapter.engine import check_engine
 from trainers.trl_adapter.models import check_environment, check_model
+from trainers.trl_adapter.plot import CURVES_FILE, plot_runs
 from trainers.trl_adapter.presets import resolve
 from trainers.trl_adapter.sft import starting_model
 from trainers.trl_adapter.splits import held_out_split
 from trainers.trl_adapter.trainer import StepwiseTrainer
+
+logger = logging.getLogger("trainers.trl_adapter")
 
 LOGGERS = ("tensorboard", "trackio", "wandb")  # names of the packages too
 _PATIENCE = 3  # updates on end of which every episode may fail
@@ -191,6 +195,17 @@ def _leaf(config: TrainConfig, path: str) -> Any:
     for name in path.split("."):
         value = getattr(value, name)
     return value
+
+
+def draw_curves(run: Path) -> dict[str, str]:
+    """``curves.png`` of a run, drawn by the main process: {"curves": its path}, {} where that fails."""
+    if not seam.main_process():
+        return {}
+    try:
+        return {"curves": str(plot_runs([run], run / CURVES_FILE))}
+    except (AgentEnvError, OSError) as error:  # the run itself is whole
+        logger.warning("no curves: %s", error)
+        return {}
 
 
 def dry_run(config: TrainConfig) -> str:
