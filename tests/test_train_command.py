@@ -405,6 +405,15 @@ def test_what_cannot_be_resumed_is_refused(
     assert (finished / "metrics.jsonl").read_text() == before
 
 
+def test_resuming_a_finished_run_says_so_and_changes_nothing(finished, config_file, caplog):
+    caplog.set_level("INFO", "trainers.trl_adapter")
+    before = (finished / "metrics.jsonl").read_text()
+    given = ["--config", str(config_file), "--output_dir", str(finished), "--resume=latest"]
+    assert command.main([*given, "--run.updates=2", "--optim.mini_batches=2"]) == 0
+    assert f"{finished} is finished; --run.updates" in caplog.text
+    assert (finished / "metrics.jsonl").read_text() == before
+
+
 def test_a_new_run_takes_nothing_from_the_one_before_in_its_folder(tmp_path):
     out = tmp_path / "out"
     learned = {f"warm_start.{name}": n for name, n in (("episodes", 4), ("epochs", 1))}

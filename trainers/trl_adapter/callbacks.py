@@ -91,7 +91,13 @@ class Progress(TrainerCallback):
         self._turns += 1
         self._bar(self._done, self._updates, note=f"{self._note()} · turn {self._turns}")
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._show(state)  # a resumed run starts where it stopped
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._show(state)
+
+    def _show(self, state: Any) -> None:
         self._turns, self._done = 0, state.global_step // self._steps
         self._bar(self._done, self._updates, note=self._note())
 

@@ -93,6 +93,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
         _clear(run)
         write_atomic(run / "config.yaml", yaml.safe_dump(to_dict(config), sort_keys=False).encode())
     steps = config.steps_per_rollout
+    if start is not None and saving.step_of(start) >= config.run.updates * steps:
+        logger.info("%s is finished; --run.updates with a larger number goes on", run)
     stop = StopAtBoundary(steps, seam.any_process)
     shown = config.run.progress and seam.main_process()
     folder = starting_model(config, run, shown, fresh=start is None)
