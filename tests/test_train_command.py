@@ -108,6 +108,8 @@ def test_a_run_leaves_a_folder_that_explains_itself(config_file, tmp_path, capsy
     assert (written["algorithm"], written["critic"]["learning_rate"]) == ("ppo", 1e-3)
     assert written["loss"]["loss_type"] == "dapo"  # with the algorithm's numbers filled in
     rows = metrics(out)
+    documented = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert {key for row in rows for key in row if f"`{key}`" not in documented} == set()
     updates = [row for row in rows if "success_rate" in row]
     assert [(row["step"], row["update"]) for row in updates] == [(1, 1), (2, 2), (3, 3)]
     assert all(0 <= row["success_rate"] <= 1 and "critic/loss" in row for row in updates)
