@@ -83,7 +83,10 @@ class Connection:
         await self._socket.accept()
         if self._counters.total("sessions") >= self._limits.sessions:
             self._counters.add("refused_total")
-            refusal = Refusal("CAPACITY_REACHED", f"all {self._limits.sessions} sessions are taken")
+            refusal = Refusal(
+                "CAPACITY_REACHED",
+                f"all {self._limits.sessions} sessions are taken (serve --max-sessions)",
+            )
             await self._end(refusal, CLOSE_FULL)
             return
         self._counters.add("sessions")

@@ -20,7 +20,8 @@ from agent_envs_server.settings import Settings
 OPEN_PATHS = ("/health", "/")  # probes carry no token and learn nothing; the page asks for it
 CLOSE_TOKEN = 4401
 _PATIENCE = 10.0  # seconds that a page's socket has to say the token
-_WHAT_IS_NEEDED = "a valid token is needed: Authorization: Bearer TOKEN"
+_NONE_GIVEN = "a token is needed: Authorization: Bearer TOKEN"
+_WRONG_ONE = "this token is not the server's"
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
@@ -52,7 +53,7 @@ class Gate:
         elif scope["type"] == "websocket" and b"origin" in headers and not given:
             await self._by_first_message(scope, receive, send)
         else:
-            await self._refuse(scope, receive, send, 401, _WHAT_IS_NEEDED)
+            await self._refuse(scope, receive, send, 401, _WRONG_ONE if given else _NONE_GIVEN)
 
     def _given_token(self, scope: Scope, headers: dict[bytes, str]) -> str:
         path: str = scope["path"]

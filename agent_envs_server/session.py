@@ -107,7 +107,7 @@ class Session:
         if not 1 <= num_envs <= self._limits.replicas:
             raise Refusal(
                 "VALIDATION_ERROR",
-                f"num_envs must be from 1 to {self._limits.replicas}, got {num_envs}",
+                f"num_envs must be from 1 to {self._limits.replicas} (serve --max-replicas), got {num_envs}",
             )
         options = field(message, "options", dict)
         self._check_paths(env_id, options)
@@ -149,7 +149,7 @@ class Session:
         if self._steps > self._limits.steps:
             raise Refusal(
                 "LIMIT_REACHED",
-                f"this session has had its {self._limits.steps} steps: connect once more",
+                f"this session has had its {self._limits.steps} steps (serve --max-steps): connect once more",
             )
         self._counters.add("replica_steps_total", len(indices))
         return self._results(

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from agent_envs.core.errors import OptionError, positive
+from agent_envs.core.errors import OptionError, positive, seconds
 from agent_envs.core.sockets import LOOPBACK
 from agent_envs.registration import registered_ids
 
@@ -33,13 +33,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("sessions", "replicas", "message", "steps"):
-            positive(f"limit {name}", getattr(self, name))
+            positive(f"{name} (serve --max-{name})", getattr(self, name))
         for name in ("idle", "step"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise OptionError(
-                    f"limit {name} must be a positive number of seconds, got {value!r}"
-                )
+            seconds(f"{name} (serve --{name}-timeout)", getattr(self, name))
 
 
 @dataclass(frozen=True)

@@ -227,11 +227,13 @@ def test_an_unreachable_server_is_named_with_the_command_that_starts_it():
         ServerUnreachable, match=f"http://127.0.0.1:{port} .*agent-envs serve --port {port}"
     ):
         agent_envs.make_group(TOY, backend=Remote(f"http://127.0.0.1:{port}"))
-    for wrong in ("", "127.0.0.1:80", "ftp://x", "http://", 5):
-        with pytest.raises(OptionError, match="URL looks like"):
-            Remote([wrong])
-    for options in ({"timeout": 0}, {"reconnect": -1}, {"checkpoint": 0}):
-        with pytest.raises(OptionError):
+    for wrong in ("", "127.0.0.1:80", "ftp://x", "http://", "http://h:x", "http://h:99999", 5):
+        for given in ([wrong], wrong):
+            with pytest.raises(OptionError, match="URL looks like"):
+                Remote(given)
+    for options in ({"timeout": 0}, {"timeout": None}, {"reconnect": -1}, {"reconnect": "5"},
+                    {"checkpoint": 0}, {"token": "read from a file\n"}, {"token": 5}):  # fmt: skip
+        with pytest.raises(OptionError, match=next(iter(options))):
             Remote("http://127.0.0.1:8000", **options)
     with pytest.raises(OptionError):
         Remote([])
@@ -293,6 +295,17 @@ def test_images_and_arrays_come_as_they_are(server, make, options):
         for key in yours[4]:
             assert mine[4][key].dtype == yours[4][key].dtype
             assert mine[4][key].tolist() == yours[4][key].tolist(), key
+
+
+def test_a_full_server_is_said_to_be_full():
+    """Not "no server answers, start one": it is there."""
+    with Served("--max-sessions", "1") as one:
+        first = agent_envs.make_group(TOY, backend=Remote(one.url))
+        for _ in range(5):  # the error frame or the close code comes first
+            with pytest.raises(ServerError, match=r"sessions .*taken .*--max-sessions") as caught:
+                agent_envs.make_group(TOY, backend=Remote(one.url))
+            assert caught.value.code == "CAPACITY_REACHED"
+        first.close()
 
 
 def test_clients_do_not_meet(server):

@@ -396,6 +396,7 @@ def test_the_server_speaks_both_forms_and_refuses_the_rest(tmp_path):
         )
         with pytest.raises(RetrieverError, match=r"401 .*a token is needed"):
             remote(url).check()
+        assert "not the server's" in post(url, {"query": "oak"}, Authorization="Bearer secre").text
         one = post(url, {"query": "oak", "topk": 2, "return_scores": True}, **auth).json()["result"]
         assert len(one) == 1
         assert len(one[0]) == 2

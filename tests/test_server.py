@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -297,7 +298,9 @@ def test_a_wrong_token_gets_401_before_any_work(server, headers):
     with pytest.raises(InvalidStatus) as caught:
         Raw(server.url, additional_headers=headers)
     assert caught.value.response.status_code == 401
-    assert server.get("/metrics", **headers)[0] == 401
+    status, why = server.get("/metrics", **headers)
+    given = headers.get("Authorization", "").startswith("Bearer ")
+    assert (status, "not the server's" in why) == (401, given)
     assert server.get("/nowhere", **headers)[0] == 401
     assert server.metric("sessions_total", **BEARER) == opened
     assert server.get("/health", **headers) == (200, '{"status":"healthy"}')
@@ -345,6 +348,9 @@ def test_other_hosts_need_a_token_and_limits_must_make_sense():
     [
         (("--host", "0.0.0.0"), "token"),
         (("--envs", "No/Such-v0"), "unknown environment"),
+        (("--max-sessions", "0"), "--max-sessions"),
+        (("--step-timeout", "0"), "--step-timeout"),
+        (("--log-level", "LOUD"), "valid: DEBUG, INFO"),
         (("--envs", "no_such_module:X-v0"), "no_such_module"),
     ],
 )
@@ -357,6 +363,13 @@ def test_the_command_refuses_an_open_host_and_unknown_ids(arguments, words, monk
         main()
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_python_m_is_the_command():
+    found = subprocess.run(
+        [sys.executable, "-m", "agent_envs_server", "--help"], capture_output=True, text=True
+    )
+    assert "Serve groups of environments" in found.stdout
 
 
 def test_a_taken_port_is_named():

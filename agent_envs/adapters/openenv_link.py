@@ -10,7 +10,13 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from agent_envs.core.errors import MissingExtra, OptionError, ServerError, ServerUnreachable
+from agent_envs.core.errors import (
+    MissingExtra,
+    OptionError,
+    ServerError,
+    ServerUnreachable,
+    seconds,
+)
 from agent_envs.core.http import direct_opener
 
 try:
@@ -35,9 +41,7 @@ class Server:
             raise OptionError(
                 f"an OpenEnv server's URL looks like http://127.0.0.1:8000/envs/Sokoban-v0, got {base_url!r}"
             )
-        if not timeout > 0:
-            raise OptionError(f"timeout must be a positive number of seconds, got {timeout!r}")
-        self.url, self._timeout = base_url.rstrip("/"), timeout
+        self.url, self._timeout = base_url.rstrip("/"), seconds("timeout", timeout)
         self._parts = parts._replace(path=parts.path.rstrip("/"))
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._socket: ClientConnection | None = None

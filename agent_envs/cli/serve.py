@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from agent_envs.cli.common import Json, full_id, started
+from agent_envs.core.errors import one_of
 
 Envs = Annotated[
     str,
@@ -67,6 +68,7 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Serve groups of environments over a socket (needs the extra `server`)."""
+    one_of("log level", log_level.upper(), ("DEBUG", "INFO", "WARNING", "ERROR"))
     from agent_envs_server.settings import Limits, Settings
     from agent_envs_server.supervisor import serve as run
 

@@ -93,6 +93,13 @@ def finite(what: str, value: object) -> float:
     return number
 
 
+def seconds(what: str, value: object) -> float:
+    """``value`` itself; OptionError unless it is a positive number of seconds (bools not)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise OptionError(f"{what} must be a positive number of seconds, got {value!r:.40}")
+    return value
+
+
 def flag(what: str, value: object) -> None:
     """OptionError unless ``value`` is True or False."""
     if not isinstance(value, bool):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from agent_envs.core.errors import OptionError
@@ -22,8 +23,9 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
+        hint = " (--port 0 takes a free port)" if error.errno == errno.EADDRINUSE else ""
         raise OptionError(
-            f"cannot listen at {host}:{port}: {error.strerror or error} (--port 0 takes a free port)"
+            f"cannot listen at {host}:{port}: {error.strerror or error}{hint}"
         ) from error
     listener.listen(1024)
     return listener

@@ -38,7 +38,7 @@ _RAISED: dict[str, type[Exception]] = {  # a code's exception, where it is not S
     "UNKNOWN_ENV": OptionError,
     "VALIDATION_ERROR": ValueError,
 }
-_TOO_LARGE = 1009
+_TOO_LARGE, _FULL = 1009, 1013  # close codes
 
 
 class LinkLost(Exception):
@@ -47,6 +47,10 @@ class LinkLost(Exception):
 
 class MessageTooLarge(LinkLost):
     """The server closed the connection because a message was larger than it takes."""
+
+
+class Full(LinkLost):
+    """The server closed the connection because all its sessions are taken."""
 
 
 class NoAnswer(Exception):
@@ -110,6 +114,8 @@ class Link:
         try:
             self.ask("hello", version=PROTOCOL_VERSION)
             return self.ask("open", **self._opening)
+        except Full as error:
+            raise ServerError(str(error), "CAPACITY_REACHED") from error
         except (LinkLost, NoAnswer) as error:
             self.drop()
             raise self._unreachable(str(error)) from error
@@ -203,8 +209,13 @@ class Link:
     def _lost(self, error: Exception) -> LinkLost:
         self.drop()
         received = getattr(error, "rcvd", None)
-        if received is not None and received.code == _TOO_LARGE:
-            return MessageTooLarge(f"{self.url}: a message is larger than the server takes")
+        code = None if received is None else received.code
+        if code == _TOO_LARGE:
+            return MessageTooLarge(
+                f"{self.url}: a message is larger than the server takes (serve --max-message)"
+            )
+        if code == _FULL:  # the error frame before it is lost where our request came too late
+            return Full(f"{self.url}: all sessions of the server are taken (serve --max-sessions)")
         return LinkLost(f"{self.url}: connection lost ({error})")
 
     def drop(self) -> None:
@@ -228,9 +239,14 @@ def socket_url(url: str) -> str:
     Raises:
         OptionError: the text is no URL of a server.
     """
-    parts = urlsplit(url) if isinstance(url, str) else None
     schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-    if parts is None or parts.scheme not in schemes or not parts.hostname:
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        usable = parts is not None and parts.scheme in schemes and bool(parts.hostname)
+        _ = parts and parts.port  # no number, or above 65535: a ValueError
+    except ValueError:
+        usable = False
+    if parts is None or not usable:
         raise OptionError(f"a server's URL looks like http://127.0.0.1:8000, got {url!r}")
     path = parts.path.rstrip("/")
     return f"{schemes[parts.scheme]}://{parts.netloc}{path if path.endswith(PATH) else path + PATH}"

@@ -21,7 +21,7 @@ from typing import Any
 
 import cloudpickle
 
-from agent_envs.core.errors import OptionError
+from agent_envs.core.errors import OptionError, positive, seconds
 from agent_envs.group.protocol import Definition, ResetRequest, Result, failure
 from agent_envs.group.worker import Journal, encode, worker_main
 
@@ -129,11 +129,9 @@ class Process:
     def __init__(
         self, workers: int | None = None, *, timeout: float = 60.0, start_timeout: float = 120.0
     ) -> None:
-        if workers is not None and workers < 1:
-            raise OptionError(f"workers must be at least 1, got {workers}")
-        if timeout <= 0:
-            raise OptionError(f"timeout must be positive, got {timeout}")
-        self._wanted, self._timeout, self._start_timeout = workers, timeout, start_timeout
+        self._wanted = None if workers is None else positive("workers", workers)
+        self._timeout = seconds("timeout", timeout)
+        self._start_timeout = seconds("start_timeout", start_timeout)
         self._workers: dict[int, _Worker] = {}
         self._payload = b""
         self._shard_of: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agent_envs.core.errors import AgentEnvError, OptionError, StateError, positive
+from agent_envs.core.errors import AgentEnvError, OptionError, StateError, positive, seconds
 from agent_envs.group.link import Link, socket_url
 from agent_envs.group.protocol import Definition, ResetRequest, Result
 from agent_envs.group.remote_shard import RemoteShard, Request
@@ -25,7 +25,7 @@ class Remote:
             most so many actions are replayed.
 
     Raises:
-        OptionError: a URL or number cannot be used.
+        OptionError: a URL, token or number cannot be used.
 
     The group's start raises :class:`~agent_envs.core.errors.ServerUnreachable` where nothing answers.
     """
@@ -39,15 +39,19 @@ class Remote:
         reconnect: float = 30.0,
         checkpoint: int = 16,
     ) -> None:
-        self._urls = [url] if isinstance(url, str) else list(url)
+        self._urls = list(url) if isinstance(url, Iterable) and not isinstance(url, str) else [url]
         if not self._urls:
             raise OptionError("Remote needs the URL of a server, such as http://127.0.0.1:8000")
         for one in self._urls:
             socket_url(one)
-        for name, value in (("timeout", timeout), ("reconnect", reconnect)):
-            if not value > 0:
-                raise OptionError(f"{name} must be a positive number of seconds, got {value!r}")
-        self._token, self._timeout, self._reconnect = token, timeout, reconnect
+        if not (
+            token is None or (isinstance(token, str) and token.isascii() and token.isprintable())
+        ):
+            raise OptionError(  # the value itself stays out of logs
+                "the token must be printable ASCII text: read from a file it may end in a line break"
+            )
+        self._token, self._timeout = token, seconds("timeout", timeout)
+        self._reconnect = seconds("reconnect", reconnect)
         self._checkpoint = positive("checkpoint", checkpoint)
         self._shards: list[RemoteShard] = []
         self._shard_of: list[int] = []

@@ -74,7 +74,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             backend = BACKENDS[backend]()
         if isinstance(backend, str | type) or not hasattr(backend, "start"):
             raise OptionError(
-                f"unknown backend {backend!r}; valid: {', '.join(BACKENDS)}, or a backend object"
+                f"unknown backend {backend!r}; valid: {', '.join(BACKENDS)}, or a backend object "
+                "such as agent_envs.Remote(url)"
             )
         self.definition = Definition(spec, dict(options or {}))
         self.spec, self.num_groups, self.group_size = spec, num_groups, group_size

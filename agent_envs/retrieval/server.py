@@ -173,8 +173,11 @@ def serve(app: Any, *, host: str, port: int, ready: Callable[[str], None]) -> No
 
 def _check_token(header: str, token: str | None) -> None:
     wanted = f"Bearer {token}".encode()
-    if token is not None and not hmac.compare_digest(header.encode("utf-8", "replace"), wanted):
-        raise _Refused(401, "a token is needed: Authorization: Bearer TOKEN")
+    if token is None or hmac.compare_digest(header.encode("utf-8", "replace"), wanted):
+        return
+    if header.startswith("Bearer "):
+        raise _Refused(401, "this token is not the server's")
+    raise _Refused(401, "a token is needed: Authorization: Bearer TOKEN")
 
 
 async def _body(request: Any, limit: int) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agent_envs.core.env import AgentEnv, Outcome
-from agent_envs.core.errors import OptionError, RetrieverError, one_of, positive
+from agent_envs.core.errors import OptionError, RetrieverError, one_of, positive, seconds
 from agent_envs.core.profile import Profile
 from agent_envs.envs.search import world
 from agent_envs.envs.search.actions import read_move
@@ -98,8 +98,7 @@ class SearchEnv(AgentEnv):
         one_of("match", match, _MATCHES)
         one_of("format", format, FORMATS)
         self.topk = positive("topk", topk)
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            raise OptionError(f"timeout must be a positive number of seconds, got {timeout!r}")
+        seconds("timeout", timeout)
         if not isinstance(retriever, str) and not callable(getattr(retriever, "search", None)):
             raise OptionError(
                 "retriever must be bm25, dense, an index folder, a URL, or an object with search(), "
