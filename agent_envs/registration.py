@@ -86,14 +86,21 @@ def registered_ids() -> tuple[str, ...]:
 
 
 def env_class(env_id: str) -> type[AgentEnv]:
-    """The class behind an id; KeyError where it is none of ours."""
-    if env_id not in _ids:
+    """The class behind an id, also one that was registered with Gymnasium itself.
+
+    Raises:
+        KeyError: unknown, or what makes it is no subclass of AgentEnv.
+    """
+    from agent_envs.core.env import AgentEnv  # here: listing ids stays light
+
+    if env_id not in registry:
         raise KeyError(f"unknown environment id {env_id!r}; known: {', '.join(_ids)}")
-    entry_point = registry[env_id].entry_point
-    if not isinstance(entry_point, str):
-        return entry_point  # type: ignore[return-value]
-    module, _, name = entry_point.partition(":")
-    found: type[AgentEnv] = getattr(importlib.import_module(module), name)
+    found: Any = registry[env_id].entry_point
+    if isinstance(found, str):
+        module, _, name = found.partition(":")
+        found = getattr(importlib.import_module(module), name)
+    if not (isinstance(found, type) and issubclass(found, AgentEnv)):
+        raise KeyError(f"{env_id!r} is made by {found!r}, which is no subclass of AgentEnv")
     return found
 
 

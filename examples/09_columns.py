@@ -5,7 +5,7 @@ import numpy as np
 import agent_envs
 from agent_envs.agent import AgentGroup, RandomPolicy
 
-group = agent_envs.make_group("AgentEnv/ALFWorld-v0", 4, 4, difficulty="toy", max_steps=20)
+group = agent_envs.make_group("AgentEnv/Blackjack-v0", 4, 4)
 agent = AgentGroup(group)
 columns = agent.rollout(RandomPolicy(0), seed=0).columns()
 returns = np.bincount(columns["trajectory"], columns["reward"])  # one per trajectory

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import agent_envs
 from agent_envs.cli import main
 
 
@@ -67,6 +68,36 @@ def test_play(cli):
     code, out, _ = cli("play", "ALFWorld", "--max-steps", "2", keys="1\n1\n1\n")
     assert "Not solved; reward 0." in out
     assert cli("play", "ALFWorld")[0] == 0  # the input ends at once
+    assert "Solved; reward 10." in cli("play", "ALFWorld", keys="!\n" * 50)[1]
+
+
+def test_play_takes_an_action_before_a_number(cli):
+    """Cards are numbers too: the expert's 7 is a card, not the seventh action."""
+    for name in ("EZPoints", "Points24"):
+        keys: list[str] = []
+        for _ in range(20):
+            said = cli("play", name, keys="\n".join([*keys, "?"]))[1]
+            if "Solved" in said:
+                break
+            keys.append(said.rpartition("the expert: ")[2].split("\n")[0])
+        assert "Solved; reward" in said
+
+
+def test_play_names_pictures_instead_of_printing_them(cli):
+    pytest.importorskip("PIL", reason="pictures need the extra vision")
+    for mode in ("image", "both"):
+        out = cli("play", "Sokoban", "-o", f"obs_mode={mode}", keys="q\n")[1]
+        assert "(a picture of 192 x 192" in out
+        assert ("# # #" in out) == (mode == "both")
+
+
+def test_rollout_leaves_out_who_cannot_play(cli):
+    """Search lists no actions, so random has nothing to choose from; named, it says so."""
+    few = ["--groups", "1", "--group-size", "2"]
+    code, out, _ = cli("rollout", "Search", *few, "--json")
+    assert (code, list(json.loads(out)["policies"])) == (0, ["expert"])
+    code, _, err = cli("rollout", "Search", *few, "-p", "random")
+    assert (code, "RandomPolicy needs admissible actions" in err) == (2, True)
 
 
 def test_play_tells_the_task(cli):
@@ -148,6 +179,27 @@ def test_replaying_odd_rows_is_one_clear_line(cli, tmp_path, change):
     assert code == 2
     assert [line for line in err.splitlines() if line] == [err.strip()]
     assert err.startswith("error: ")
+
+
+def test_render_of_an_environment_that_gymnasium_registered(cli, tmp_path):
+    import gymnasium
+
+    from agent_envs import trajectories
+    from agent_envs.agent import AgentGroup, ExpertPolicy
+
+    pytest.importorskip("PIL", reason="pictures need the extra vision")
+    gymnasium.register("Plain/Sokoban-v0", "agent_envs.envs.sokoban.env:SokobanEnv")
+    file, picture = tmp_path / "r.jsonl", tmp_path / "r.gif"
+    try:
+        group = agent_envs.make_group("Plain/Sokoban-v0")
+        with trajectories.TrajectoryWriter(file, group.definition) as writer:
+            writer.write(AgentGroup(group).rollout(ExpertPolicy(), seed=1), "expert")
+        for options in ([], ["-o", "obs_mode=both"]):
+            assert cli("render", str(file), str(picture), *options)[0] == 0
+        code, _, err = cli("render", str(file), str(picture), "-o", "no_such=1")
+        assert (code, "no option 'no_such'" in err) == (2, True)
+    finally:
+        del gymnasium.registry["Plain/Sokoban-v0"]
 
 
 def test_render(cli, tmp_path):

@@ -55,15 +55,10 @@ Options = Annotated[
 ]
 Backend = Annotated[str, typer.Option(help="inline (this process) or process (worker processes).")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same run.")]
-Policies = Annotated[
-    list[str],
-    typer.Option(
-        "--policy",
-        "-p",
-        help="expert, random, or openai:MODEL (with OPENAI_BASE_URL and OPENAI_API_KEY). "
-        "Repeatable.",
-    ),
-]
+POLICY_HELP = (
+    "expert, random, or openai:MODEL (with OPENAI_BASE_URL and OPENAI_API_KEY). Repeatable."
+)
+Policies = Annotated[list[str], typer.Option("--policy", "-p", help=POLICY_HELP)]
 
 
 def full_id(name: str) -> str:
@@ -113,7 +108,12 @@ def read_options(
             found[key] = json.loads(value)
         except ValueError:
             found[key] = value
-    valid = env_class(env_id).option_names()
+    if not found:
+        return found
+    try:
+        valid = env_class(env_id).option_names()
+    except KeyError as error:
+        raise OptionError(f"options of {env_id} cannot be looked up: {error.args[0]}") from error
     for key in found:
         if key not in valid:
             raise OptionError(f"{env_id} has no option {key!r}; valid: {', '.join(valid)}")

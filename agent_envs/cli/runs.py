@@ -17,6 +17,7 @@ from agent_envs.agent.group import AgentGroup, Turn
 from agent_envs.agent.policies import RandomPolicy
 from agent_envs.agent.rollout import Rollout
 from agent_envs.cli.common import (
+    POLICY_HELP,
     Backend,
     DataDir,
     Difficulty,
@@ -43,6 +44,14 @@ from agent_envs.registration import make_group
 
 Groups = Annotated[int, typer.Option(help="Number of groups; each has its own task.")]
 Size = Annotated[int, typer.Option(help="Replicas per group, all from the same start.")]
+AblePolicies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        "-p",
+        help=f"{POLICY_HELP} Default: expert and random, as far as they can play here.",
+    ),
+]
 NumEnvs = Annotated[int, typer.Option(help="Tasks in play at the same time.")]
 
 
@@ -69,7 +78,7 @@ def _summary(rollout: Rollout, episodes: int) -> dict[str, Any]:
 
 def rollout(
     env_id: EnvId,
-    policies: Policies = ["expert", "random"],  # noqa: B006 (typer copies it)
+    policies: AblePolicies = None,
     groups: Groups = 8,
     group_size: Size = 8,
     seed: Seed = 0,
@@ -87,7 +96,9 @@ def rollout(
     """Play one episode per replica with each policy; compare them side by side."""
     name = full_id(env_id)
     made = read_options(name, split, difficulty, data_dir, max_steps, options)
-    chosen = [(policy, make_policy(policy, seed, name)) for policy in policies]
+    chosen = [
+        (policy, make_policy(policy, seed, name)) for policy in policies or _able(name, made, seed)
+    ]
     rows: dict[str, dict[str, Any]] = {}
     group = make_group(name, groups, group_size, backend=backend, **made)
     try:
@@ -107,6 +118,19 @@ def rollout(
             out.print(f"trajectories: {out_file}", highlight=False)
     if all(row["failures"] == group.num_envs for row in rows.values()):
         raise typer.Exit(1)  # nothing was played; the reason stands above
+
+
+def _able(env_id: str, options: dict[str, Any], seed: int) -> list[str]:
+    """Those of expert and random that can play: an expert must be there, random needs a list."""
+    env: Any = gymnasium.make(env_id, **options)
+    try:
+        _, info = env.reset(seed=seed)
+        able = {"expert": env.unwrapped.profile.has_expert, "random": info["admissible_actions"]}
+    finally:
+        env.close()
+    if not any(able.values()):
+        raise OptionError(f"{env_id} has neither an expert nor listed actions: name a --policy")
+    return [label for label in able if able[label]]
 
 
 def _writer(path: Path | None, group: GroupVectorEnv) -> Any:

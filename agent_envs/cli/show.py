@@ -7,6 +7,7 @@ import re
 from typing import Annotated, Any
 
 import gymnasium
+import numpy as np
 import typer
 from rich.markdown import Markdown
 from rich.table import Table
@@ -103,18 +104,19 @@ def play(
     max_steps: MaxSteps = None,
     options: Options = None,
 ) -> None:
-    """Play in the terminal: type an action or its number, `?` for the expert's, `q` to stop."""
+    """Play in the terminal: type an action or its number, `?` to see the expert's, `!` to take it,
+    `q` to stop."""
     name = full_id(env_id)
     made = read_options(name, split, difficulty, data_dir, max_steps, options)
     env: AgentEnv = gymnasium.make(name, **made).unwrapped  # type: ignore[assignment]
     start = None if task_index is None else {"task_index": task_index}
     observation, facts = env.reset(seed=seed, options=start)
-    if facts["task"] not in str(observation):  # then nothing else would tell it
+    if facts["task"] not in _shown(observation):  # then nothing else would tell it
         out.print(f"Task: {facts['task']}", markup=False, highlight=False)
     total = 0.0
     while True:
         out.print(f"\n[bold]{facts['steps']:>3}[/]", end="  ", highlight=False)
-        out.print(str(observation), markup=False, highlight=False)
+        out.print(_shown(observation), markup=False, highlight=False)
         if env.terminated or env.truncated:
             break
         actions = facts["admissible_actions"]
@@ -128,6 +130,16 @@ def play(
     out.print(f"\n{'Solved' if facts['won'] else 'Not solved'}; reward {total:g}.")
 
 
+def _shown(observation: Any) -> str:
+    """An observation for a terminal, which shows no pictures."""
+    if isinstance(observation, dict):
+        return "\n".join(map(_shown, observation.values()))
+    if isinstance(observation, np.ndarray) and observation.ndim == 3:
+        height, width = observation.shape[:2]
+        return f"(a picture of {width} x {height}; the page of `agent-envs serve` shows it)"
+    return str(observation)
+
+
 def _ask(env: AgentEnv, actions: list[str] | None) -> str | None:
     """An action from the keyboard; None to stop."""
     while True:
@@ -137,9 +149,14 @@ def _ask(env: AgentEnv, actions: list[str] | None) -> str | None:
             return None
         if text.strip() == "q":
             return None
-        if text.strip() == "?":
-            out.print(f"  the expert: {env.expert_action()}", markup=False, highlight=False)
-            continue
+        if text.strip() in ("?", "!"):
+            expert = env.expert_action()
+            out.print(f"  the expert: {expert}", markup=False, highlight=False)
+            if text.strip() == "?" or expert is None:
+                continue
+            return expert
+        if actions and text.strip() in actions:  # "7" may be a card, and not the seventh action
+            return text.strip()
         if actions and text.strip().isdecimal() and 1 <= int(text) <= len(actions):
             return actions[int(text) - 1]
         if text.isprintable():
