@@ -42,8 +42,8 @@ from agent_envs.core.errors import OptionError
 from agent_envs.group.vector import GroupVectorEnv
 from agent_envs.registration import make_group
 
-Groups = Annotated[int, typer.Option(help="Number of groups; each has its own task.")]
-Size = Annotated[int, typer.Option(help="Replicas per group, all from the same start.")]
+Groups = Annotated[int, typer.Option(min=1, help="Number of groups; each has its own task.")]
+Size = Annotated[int, typer.Option(min=1, help="Replicas per group, all from the same start.")]
 AblePolicies = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,7 +52,7 @@ AblePolicies = Annotated[
         help=f"{POLICY_HELP} Default: expert and random, as far as they can play here.",
     ),
 ]
-NumEnvs = Annotated[int, typer.Option(help="Tasks in play at the same time.")]
+NumEnvs = Annotated[int, typer.Option(min=1, help="Tasks in play at the same time.")]
 
 
 def _summary(rollout: Rollout, episodes: int) -> dict[str, Any]:
