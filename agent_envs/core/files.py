@@ -32,7 +32,8 @@ def named(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.errno is not None:  # else a name would hide the message
+            error.filename = error.filename or str(path)
         raise
 
 
