@@ -319,7 +319,7 @@ def test_the_token_is_asked_for_and_said(page, guarded):
     page.shows("past", "reward 0")
     assert TOKEN not in page.driver.page_source
     assert TOKEN not in page.driver.current_url
-    page.open(f"{guarded.url}/t/wrong/")
+    page.open(f"{guarded.url}/t/wrong")
     page.shows("status", "the token is wrong")
 
 
