@@ -96,6 +96,7 @@ def test_rollout_leaves_out_who_cannot_play(cli):
     few = ["--groups", "1", "--group-size", "2"]
     code, out, _ = cli("rollout", "Search", *few, "--json")
     assert (code, list(json.loads(out)["policies"])) == (0, ["expert"])
+    assert cli("bench", "Search", *few, "--seconds", "0.05")[0] == 0
     code, _, err = cli("rollout", "Search", *few, "-p", "random")
     assert (code, "RandomPolicy needs admissible actions" in err) == (2, True)
 

@@ -319,6 +319,8 @@ def test_the_token_is_asked_for_and_said(page, guarded):
     page.shows("past", "reward 0")
     assert TOKEN not in page.driver.page_source
     assert TOKEN not in page.driver.current_url
+    page.open(f"{guarded.url}/t/wrong")
+    page.shows("status", "the token is wrong")
 
 
 def test_a_server_that_goes_away_is_told(page):

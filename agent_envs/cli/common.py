@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -82,7 +83,10 @@ def import_modules(names: list[str] | None) -> None:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise OptionError(f"cannot import {name!r} ({error})") from error
+            top = Path(name.partition(".")[0])
+            here = top.is_dir() or top.with_suffix(".py").is_file()
+            hint = "; it lies in this folder: set PYTHONPATH=. or say python -m agent_envs"
+            raise OptionError(f"cannot import {name!r} ({error}){hint if here else ''}") from error
 
 
 def read_options(

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from agent_envs import evaluation, trajectories
 from agent_envs.agent.group import AgentGroup, Turn
-from agent_envs.agent.policies import RandomPolicy
 from agent_envs.agent.rollout import Rollout
 from agent_envs.cli.common import (
     POLICY_HELP,
@@ -126,6 +125,8 @@ def _able(env_id: str, options: dict[str, Any], seed: int) -> list[str]:
     try:
         _, info = env.reset(seed=seed)
         able = {"expert": env.unwrapped.profile.has_expert, "random": info["admissible_actions"]}
+    except Exception:  # the group closes such replicas one by one and says why
+        return ["random"]
     finally:
         env.close()
     if not any(able.values()):
@@ -288,16 +289,16 @@ def bench(
     backend: Backend = "inline",
     as_json: Json = False,
 ) -> None:
-    """Measure env steps per second with a random policy, prompts built and completions parsed."""
+    """Measure env steps per second with a random policy, prompts built and completions parsed. Where no
+    actions are listed the expert plays, and asking it counts too."""
     name = full_id(env_id)
-    agent = AgentGroup(
-        make_group(
-            name, groups, group_size, backend=backend,
-            **read_options(name, split, difficulty, data_dir, None, options),
-        )
-    )  # fmt: skip
+    made = read_options(name, split, difficulty, data_dir, None, options)
+    player = _able(name, made, seed)[-1]
+    policy = make_policy(player, seed, name)
+    group = make_group(name, groups, group_size, backend=backend, **made)
+    agent = AgentGroup(group, expert=player == "expert")
     try:
-        row = _measure(agent, seed, seconds)
+        row = _measure(agent, policy, seed, seconds)
     finally:
         agent.close()
     if as_json:
@@ -309,8 +310,7 @@ def bench(
     out.print(table)
 
 
-def _measure(agent: AgentGroup, seed: int, seconds: float) -> dict[str, float]:
-    policy = RandomPolicy(seed)
+def _measure(agent: AgentGroup, policy: Any, seed: int, seconds: float) -> dict[str, float]:
     steps, cpu, wall = 0, 0.0, 0.0
     agent.reset(seed=seed)
     while cpu < seconds:

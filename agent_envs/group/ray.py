@@ -31,7 +31,8 @@ class Ray(Process):
 
     Raises:
         MissingExtra: Ray is not installed.
-        OptionError: Ray was started here, and its CPUs can never hold all actors.
+        OptionError: Ray was started here, and its CPUs can never hold all actors. A cluster that was
+            joined may grow: there a warning comes, and WorkerDied after ``start_timeout``.
     """
 
     def __init__(
@@ -61,7 +62,10 @@ class Ray(Process):
     def _say_too_few(self, message: str) -> None:
         if self._alone:
             raise OptionError(message)
-        warnings.warn(f"{message}; waiting for more to join", stacklevel=6)
+        warnings.warn(
+            f"{message}; waiting up to {self._start_timeout:g} s (start_timeout) for more to join",
+            stacklevel=6,
+        )
 
 
 def _cpus() -> float:
@@ -110,6 +114,7 @@ class _Actor:
         import ray
 
         self._ray, self._timeout, self._start_timeout = ray, timeout, start_timeout
+        self._options = dict(options)
         # two threads, so that progress() answers while a replica is at work
         remote = ray.remote(**{"num_cpus": 1, **options, "max_concurrency": 2})(_Holder)
         with without_main():
@@ -131,7 +136,8 @@ class _Actor:
                     begun, seen = time.monotonic(), now
                 limit = self._timeout if self._started else self._start_timeout
                 if time.monotonic() - begun > limit:
-                    raise WorkerDied(seen[0], f"no answer within {limit:g} s{self._why()}")
+                    what = "no answer" if self._started else "not placed and started"
+                    raise WorkerDied(seen[0], f"{what} within {limit:g} s{self._why()}")
             reply = self._ray.get(self._reply)
         except (errors.RayActorError, errors.ActorUnschedulableError, errors.RayTaskError) as error:
             raise WorkerDied(-1, f"its actor died ({str(error).splitlines()[0]})") from None
@@ -148,9 +154,12 @@ class _Actor:
         if self._started:
             return ""
         if self._needed > _cpus():
-            return f": {_too_few(self._needed)}"
+            return f" (start_timeout): {_too_few(self._needed)}"
         free = self._ray.available_resources().get("CPU", 0.0)
-        return f" (Ray has {_cpus():g} CPUs, {free:g} free; {self._needed:g} are needed in all)"
+        return (
+            f" (start_timeout): Ray has {_cpus():g} CPUs, {free:g} free; {self._needed:g} are needed in "
+            f"all; actor_options: {self._options}"
+        )
 
     def _progress(self) -> tuple[int, int] | None:
         """The replica at work and a counter that moves; None where the actor does not say in time."""

@@ -23,7 +23,8 @@ async function list() {
   byId("token-field").hidden = answer.status !== 401 && !token();
   if (answer.status === 401) {
     byId("env").replaceChildren();
-    throw new Error(token() ? "the token is wrong" : "this server wants a token");
+    const inPath = /\/t\/[^/]+\/$/.test(location.pathname);
+    throw new Error(token() || inPath ? "the token is wrong" : "this server wants a token");
   }
   if (!answer.ok) throw new Error(`the server says ${answer.status}`);
   const { envs } = await answer.json();
