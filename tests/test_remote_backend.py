@@ -81,6 +81,15 @@ def test_lost_connections_change_nothing(server, make, checkpoint):
     assert found == expected
 
 
+def test_a_url_is_the_name_of_a_backend(make, monkeypatch):
+    """As in `--backend` and the trainer's `env.backend`; the token comes from the environment."""
+    with Served(AGENT_ENVS_SERVER_TOKEN="good") as guarded:
+        with pytest.raises(ServerError, match="a token is needed"):
+            make(guarded.url)
+        monkeypatch.setenv("AGENT_ENVS_SERVER_TOKEN", "good")
+        assert play(make(f"{guarded.url},{guarded.url}"), 3) == play(make("inline"), 3)
+
+
 def test_killed_workers_lose_nothing(server, make):
     expected = play(make("inline"), 6)
     group = make(Remote(server.url, checkpoint=2))

@@ -54,7 +54,12 @@ Options = Annotated[
         help="Any option of the environment; VALUE is JSON or text. Repeatable.",
     ),
 ]
-Backend = Annotated[str, typer.Option(help="inline (this process) or process (worker processes).")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        help="inline (this process), process (worker processes), ray, or an env server's URL."
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same run.")]
 POLICY_HELP = (
     "expert, random, or openai:MODEL (with OPENAI_BASE_URL and OPENAI_API_KEY). Repeatable."

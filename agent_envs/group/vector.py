@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -36,7 +37,24 @@ def _ray() -> Backend:
     return Ray()
 
 
+def _servers(urls: str) -> Backend:
+    from agent_envs.group.remote import Remote
+
+    return Remote(urls.split(","), token=os.environ.get("AGENT_ENVS_SERVER_TOKEN"))
+
+
 BACKENDS: dict[str, Callable[[], Backend]] = {"inline": Inline, "process": _process, "ray": _ray}
+
+
+def _named(backend: str) -> Backend:
+    if "://" in backend:
+        return _servers(backend)
+    if backend not in BACKENDS:
+        raise OptionError(
+            f"unknown backend {backend!r}; valid: {', '.join(BACKENDS)}, the URL of an env server, "
+            "or a backend object"
+        )
+    return BACKENDS[backend]()
 
 
 class GroupVectorEnv(VectorEnv[Any, Any, Any]):
@@ -50,7 +68,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         spec: the environment's spec.
         num_groups: number of groups G.
         group_size: replicas per group N; ``num_envs`` is ``G * N``.
-        backend: a name from ``BACKENDS`` or a backend object.
+        backend: a name from ``BACKENDS``, a backend object, or env servers by URL (several separated by
+            commas; with ``$AGENT_ENVS_SERVER_TOKEN`` as token where it is set).
         options: the environment's own options.
 
     Attributes:
@@ -70,12 +89,11 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> None:
         num_groups = positive("num_groups", num_groups)
         group_size = positive("group_size", group_size)
-        if isinstance(backend, str) and backend in BACKENDS:
-            backend = BACKENDS[backend]()
-        if isinstance(backend, str | type) or not hasattr(backend, "start"):
+        if isinstance(backend, str):
+            backend = _named(backend)
+        if isinstance(backend, type) or not hasattr(backend, "start"):
             raise OptionError(
-                f"unknown backend {backend!r}; valid: {', '.join(BACKENDS)}, or a backend object "
-                "such as agent_envs.Remote(url)"
+                f"unknown backend {backend!r}: give a name, or an object such as agent_envs.Process(2)"
             )
         self.definition = Definition(spec, dict(options or {}))
         self.spec, self.num_groups, self.group_size = spec, num_groups, group_size

@@ -36,7 +36,7 @@ class EnvConfig:
     split: str = option("train", "split that training draws tasks from")
     tasks: int | None = option(None, "only the first so many tasks of the split; none: all")
     options: dict[str, Any] = option({}, "the environment's own options (`agent-envs info ID`)")
-    backend: str = option("inline", "inline, process or ray (env servers only from Python)")
+    backend: str = option("inline", "inline, process, ray, or the URL of an env server")
 
     def __post_init__(self) -> None:
         if self.tasks is not None:
