@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import gymnasium
 import numpy as np
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from agent_envs import evaluation, trajectories
 from agent_envs.agent.group import AgentGroup, Turn
@@ -232,7 +232,8 @@ def _held_out(env_id: str, options: dict[str, Any]) -> str:
 
 def _print_evaluation(label: str, result: evaluation.Evaluation) -> None:
     table = Table(
-        "task type", "tasks", "success", "95 % interval", "mean steps", "invalid actions",
+        Column("task type", overflow="fold"),  # whole names also where a terminal is narrow
+        "tasks", "success", "95 % interval", "mean steps", "invalid actions",
         title=f"{label} on {result.env_id}, {result.split}",
     )  # fmt: skip
     rows = {**(result.by_type() if len(result.by_type()) > 1 else {}), "all": result}
