@@ -258,14 +258,14 @@ def test_too_little_memory_is_refused_before_anything_is_loaded(monkeypatch, tmp
     budget.check_memory(config)  # long prompts may not fit: no reason to refuse
 
 
-def test_a_dry_run_only_warns(monkeypatch, caplog):
+def test_a_dry_run_only_warns(monkeypatch, capsys):
     monkeypatch.setattr(budget, "this_machine", lambda: cpu(24e9))
-    caplog.set_level("INFO")
     assert command.main(["--dry-run", "--model.path", "Qwen/Qwen2.5-7B-Instruct",
                      "--max_prompt_tokens", "512"]) == 0  # fmt: skip
-    assert "Qwen2ForCausalLM" in caplog.text
-    assert "warning: the run needs" in caplog.text
-    assert "8 x 80-GB GPU, zero3" in caplog.text
+    said = capsys.readouterr().out
+    assert "Qwen2ForCausalLM" in said
+    assert "warning: the run needs" in said
+    assert "8 x 80-GB GPU, zero3" in said
 
 
 @pytest.mark.parametrize("example", ["gigpo", "pictures"])

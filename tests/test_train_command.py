@@ -135,15 +135,14 @@ def test_a_run_leaves_a_folder_that_explains_itself(config_file, tmp_path, capsy
     assert not list(out.glob(".*"))
 
 
-def test_a_dry_run_prints_everything_and_writes_nothing(config_file, tmp_path, caplog):
+def test_a_dry_run_prints_everything_and_writes_nothing(config_file, tmp_path, capsys):
     out = tmp_path / "out"
-    with caplog.at_level("INFO"):
-        code = command.main(
-            ["--config", str(config_file), "--output_dir", str(out), "--dry-run",
-             "--optim.learning_rate", "1e-3"]
-        )  # fmt: skip
+    code = command.main(
+        ["--config", str(config_file), "--output_dir", str(out), "--dry-run",
+         "--optim.learning_rate", "1e-3"]
+    )  # fmt: skip
     assert code == 0
-    printed = yaml.safe_load(caplog.messages[-1])
+    printed = yaml.safe_load(capsys.readouterr().out)  # as a file: stdout alone
     assert printed.keys() == to_dict(toy_config()).keys()
     assert printed["optim"]["learning_rate"] == 1e-3
     assert printed["advantage"]["gamma"] == 0.95
@@ -412,7 +411,7 @@ def test_resuming_a_finished_run_says_so_and_changes_nothing(finished, config_fi
     before = (finished / "metrics.jsonl").read_text()
     given = ["--config", str(config_file), "--output_dir", str(finished), "--resume=latest"]
     assert command.main([*given, "--run.updates=2", "--optim.mini_batches=2"]) == 0
-    assert f"{finished} is finished; --run.updates" in caplog.text
+    assert f"{finished} is at update 2 of 2; --run.updates 4 would go on" in caplog.text
     assert (finished / "metrics.jsonl").read_text() == before
 
 
@@ -562,7 +561,7 @@ def collecting(monkeypatch, at: int, act) -> None:
     monkeypatch.setattr(Collector, "collect", collect_and_act)
 
 
-def test_a_requested_stop_finishes_the_rollouts_updates_and_saves(tmp_path, monkeypatch):
+def test_a_requested_stop_finishes_the_rollouts_updates_and_saves(tmp_path, monkeypatch, caplog):
     stops, build = [], StopAtBoundary.__init__
 
     def keep(self, *args, **kwargs):
@@ -580,6 +579,16 @@ def test_a_requested_stop_finishes_the_rollouts_updates_and_saves(tmp_path, monk
     figures = train(out, {"run.updates": 3, "optim.mini_batches": 3, "run.resume": "latest"})
     assert figures["update"] == 3
     assert (out / "final").is_dir()
+    written = yaml.safe_load((out / "config.yaml").read_text())["run"]
+    assert (written["updates"], written["resume"]) == (
+        3,
+        None,
+    )  # as resumed, for another run to take
+    with caplog.at_level("WARNING"):
+        train(out, {"run.updates": 2, "optim.mini_batches": 3, "run.resume": "latest"})
+    assert "is at update 2 of 2" in caplog.text
+    assert "missing keys" not in caplog.text  # of tied weights
+    assert yaml.safe_load((out / "config.yaml").read_text())["run"]["updates"] == 3
 
 
 def test_a_stop_in_the_last_update_is_the_end_of_the_run(tmp_path, monkeypatch, config_file):
@@ -648,6 +657,7 @@ def test_ctrl_c_stops_at_a_boundary_and_twice_at_once(config_file, tmp_path):
             process.kill()
             process.wait()
     assert "stopped; the last checkpoint is whole" in log.read_text()
+    assert "stopped after update 2 of 9; the same command with --resume latest" in log.read_text()
     assert names(tmp_path / "out") == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
     for checkpoint in checkpoints(tmp_path / "out"):
         assert_loadable(checkpoint)

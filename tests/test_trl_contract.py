@@ -58,6 +58,7 @@ EXACT = {  # overridden by the adapter, or called by it as written here
     "evaluate": "self, eval_dataset, ignore_keys, metric_key_prefix",
     "_get_output_dir": "self, trial",
     "_load_from_checkpoint": "self, resume_from_checkpoint, model",
+    "_issue_warnings_after_load": "self, load_result",
 }
 AT_LEAST = {  # called with these; what else there is must have a default
     f"{TRAINER}._get_per_token_logps_and_entropies": (

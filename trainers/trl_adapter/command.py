@@ -115,12 +115,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config, options = command_line("train", DESCRIPTION, arguments)
         run = part("run")  # only here: PyTorch takes seconds, and help and a typo need none
         if options.dry_run:
-            logger.info("%s", run.dry_run(config))
+            sys.stdout.write(run.dry_run(config))  # stdout, so that it can become a file
             return 0
         part("loading").quiet()
         figures = run.train(config)
         figures |= run.draw_curves(Path(figures["output_dir"]))
         logger.info("%s", yaml.safe_dump(figures, sort_keys=False).rstrip())
+        if figures["update"] < config.run.updates:
+            logger.info(
+                "stopped after update %d of %d; the same command with --resume latest goes on",
+                figures["update"], config.run.updates,
+            )  # fmt: skip
         return 0
 
     return guarded(act)

@@ -27,7 +27,7 @@ from trainers.trl_adapter.callbacks import (
     StopIfAllFail,
     interruptible,
 )
-from trainers.trl_adapter.config import TrainConfig, from_dict, leaves, to_dict
+from trainers.trl_adapter.config import TrainConfig, from_dict, leaves, to_dict, with_overrides
 from trainers.trl_adapter.engine import check_engine
 from trainers.trl_adapter.models import check_environment, check_model
 from trainers.trl_adapter.plot import CURVES_FILE, plot_runs
@@ -91,10 +91,16 @@ def train(config: TrainConfig) -> dict[str, Any]:
     if start is None and seam.main_process():
         _make_folder(run)
         _clear(run)
-        write_atomic(run / "config.yaml", yaml.safe_dump(to_dict(config), sort_keys=False).encode())
     steps = config.steps_per_rollout
-    if start is not None and saving.step_of(start) >= config.run.updates * steps:
-        logger.info("%s is finished; --run.updates with a larger number goes on", run)
+    done = 0 if start is None else saving.step_of(start) // steps
+    if seam.main_process():
+        if done < config.run.updates:
+            _write_config(config, run)  # a resumed run may change some of it
+        else:
+            logger.warning(
+                "nothing left to train: %s is at update %d of %d; --run.updates %d would go on",
+                run, done, config.run.updates, done + config.run.updates,
+            )  # fmt: skip
     stop = StopAtBoundary(steps, seam.any_process)
     shown = config.run.progress and seam.main_process()
     folder = starting_model(config, run, shown, fresh=start is None)
@@ -128,6 +134,12 @@ def train(config: TrainConfig) -> dict[str, Any]:
         figures["eval_success_rate"] = trainer.last_evaluation.success_rate
         figures["eval_interval"] = list(trainer.last_evaluation.interval)
     return figures
+
+
+def _write_config(config: TrainConfig, run: Path) -> None:
+    """``config.yaml``, as another run would take it: from the start, whatever this one resumed."""
+    values = to_dict(with_overrides(config, {"run.resume": None}))
+    write_atomic(run / "config.yaml", yaml.safe_dump(values, sort_keys=False).encode())
 
 
 def _finish(trainer: StepwiseTrainer, run: Path) -> None:
@@ -179,7 +191,8 @@ def _resume_point(config: TrainConfig, run: Path) -> Path | None:
         changed = [name for name in changed if not name.startswith(_FREE) or name == "run.seed"]
         if changed:
             raise OptionError(
-                "a resumed run must go on as it began; changed: "
+                "a resumed run must go on as it began (only run.*, eval.*, env.backend and bounds of "
+                "memory may change); changed: "
                 + ", ".join(
                     f"{name} ({_leaf(before, name)!r} -> {_leaf(config, name)!r})"
                     for name in changed

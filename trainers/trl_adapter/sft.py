@@ -180,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if out.is_dir() and any(out.iterdir()):
             raise OptionError(f"{out} is not empty: choose another --output_dir")
         if options.dry_run:
-            logger.info("%s", yaml.safe_dump(to_dict(config), sort_keys=False))
+            sys.stdout.write(yaml.safe_dump(to_dict(config), sort_keys=False))
             return 0
         quiet()
         start = out.parent / f".{out.name}.start"

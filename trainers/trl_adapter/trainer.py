@@ -434,6 +434,14 @@ class StepwiseTrainer(MicrobatchTrainer):
         if self.critic is not None:
             self.critic.load(resume_from_checkpoint)
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Tied weights are saved once: that the other name is missing needs no warning."""
+        tied = (
+            getattr(self.accelerator.unwrap_model(self.model), "all_tied_weights_keys", None) or {}
+        )
+        missing = [key for key in load_result.missing_keys if key not in tied]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
     def close(self) -> None:
         """End the group env."""
         self.collector.agent.close()
