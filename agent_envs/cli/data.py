@@ -99,7 +99,7 @@ IMPORTERS = {"alfworld": _import_alfworld, "webshop": _import_webshop}
 INFOS = {"alfworld": _info_alfworld, "webshop": _info_webshop}
 
 
-@app.command("import")
+@app.command("import", epilog="Example: `agent-envs data import alfworld json_2.1.1`")
 def import_data(
     name: Name,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The download's folder.")],
@@ -122,7 +122,7 @@ def import_data(
     out.print('use it with data_dir="imported"', highlight=False)
 
 
-@app.command("info")
+@app.command("info", epilog="Example: `agent-envs data info alfworld`")
 def info(
     name: Name,
     data_dir: Annotated[str | None, typer.Option(help="Look at this folder instead.")] = None,

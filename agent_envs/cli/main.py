@@ -28,15 +28,22 @@ app = typer.Typer(
 )
 
 app.command("list")(show.list_envs)
-app.command("info")(show.info)
-app.command("play")(show.play)
-app.command("rollout")(runs.rollout)
-app.command("eval")(runs.evaluate)
-app.command("replay")(runs.replay)
-app.command("render")(render.render)
-app.command("bench")(runs.bench)
+app.command("info", epilog="Example: `agent-envs info ALFWorld`")(show.info)
+app.command("play", epilog="Example: `agent-envs play ALFWorld --difficulty toy`")(show.play)
+app.command(
+    "rollout",
+    epilog="Example: `agent-envs rollout ALFWorld -p expert -p random --out runs/alfworld.jsonl`",
+)(runs.rollout)
+app.command("eval", epilog="Example: `agent-envs eval ALFWorld -p random --split valid_unseen`")(
+    runs.evaluate
+)
+app.command("replay", epilog="Example: `agent-envs replay runs/alfworld.jsonl`")(runs.replay)
+app.command("render", epilog="Example: `agent-envs render Sokoban start.png`")(render.render)
+app.command("bench", epilog="Example: `agent-envs bench NumberLine`")(runs.bench)
 app.command("doctor")(doctor.doctor)
-app.command("serve")(serve.serve)
+app.command("serve", epilog="Example: `agent-envs serve --envs ALFWorld,NumberLine --port 8000`")(
+    serve.serve
+)
 app.command("train", context_settings=train.SETTINGS, add_help_option=False)(train.train)
 app.add_typer(data.app, name="data")
 app.add_typer(retriever.app, name="retriever")

@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 
-@app.command("index")
+@app.command("index", epilog="Example: `agent-envs retriever index corpus.jsonl --out index`")
 def index(
     corpus: Annotated[
         Path,
@@ -57,7 +57,7 @@ def index(
     out.print(f"serve it: agent-envs retriever serve --index {built['path']}", highlight=False)
 
 
-@app.command("serve")
+@app.command("serve", epilog="Example: `agent-envs retriever serve --index index`")
 def serve(
     folder: Annotated[
         Path | None,

@@ -69,6 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m trainers.trl_adapter.evaluate",
         description="Play held-out tasks with a model that a run has trained, with the run's own settings.",
+        epilog="example, an earlier checkpoint with another seed of the sampling:\n"
+        "  python -m trainers.trl_adapter.evaluate runs/number_line --model checkpoint-80 --seed 3",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, help="folder of a run (it holds config.yaml)")
     parser.add_argument("--model", help="folder in it, such as checkpoint-80; default: final")

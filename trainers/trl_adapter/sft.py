@@ -3,6 +3,10 @@
 ``python -m trainers.trl_adapter.sft --config FILE.yaml --output_dir DIR`` writes a model folder that
 ``--model.path DIR`` starts from. Rows are tokenised here: a prompt exactly as reinforcement learning will
 show it, and the reply that the parser reads back as the expert's action; the loss is on the reply only.
+
+  python -m trainers.trl_adapter.sft --config examples/cpu/number_line.yaml --output_dir runs/warm
+  python -m trainers.trl_adapter --config examples/cpu/number_line.yaml --model.path runs/warm \\
+      --warm_start.episodes 0
 """
 
 from __future__ import annotations
