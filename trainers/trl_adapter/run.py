@@ -88,19 +88,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
     budget.check_memory(resolve(config))
     config, run = check(config), Path(config.run.output_dir)
     start = _resume_point(config, run)
-    if start is None and seam.main_process():
-        _make_folder(run)
-        _clear(run)
-    steps = config.steps_per_rollout
-    done = 0 if start is None else saving.step_of(start) // steps
     if seam.main_process():
-        if done < config.run.updates:
-            _write_config(config, run)  # a resumed run may change some of it
-        else:
-            logger.warning(
-                "nothing left to train: %s is at update %d of %d; --run.updates %d would go on",
-                run, done, config.run.updates, done + config.run.updates,
-            )  # fmt: skip
+        _prepare(config, run, start)
+    steps = config.steps_per_rollout
     stop = StopAtBoundary(steps, seam.any_process)
     shown = config.run.progress and seam.main_process()
     folder = starting_model(config, run, shown, fresh=start is None)
@@ -134,6 +124,21 @@ def train(config: TrainConfig) -> dict[str, Any]:
         figures["eval_success_rate"] = trainer.last_evaluation.success_rate
         figures["eval_interval"] = list(trainer.last_evaluation.interval)
     return figures
+
+
+def _prepare(config: TrainConfig, run: Path, start: Path | None) -> None:
+    """The run's folder and ``config.yaml``; a finished run stays as it is, and that is said."""
+    if start is None:
+        _make_folder(run)
+        _clear(run)
+    done = 0 if start is None else saving.step_of(start) // config.steps_per_rollout
+    if done < config.run.updates:
+        _write_config(config, run)  # a resumed run may change some of it
+        return
+    logger.warning(
+        "nothing left to train: %s is at update %d of %d; --run.updates %d would go on",
+        run, done, config.run.updates, done + config.run.updates,
+    )  # fmt: skip
 
 
 def _write_config(config: TrainConfig, run: Path) -> None:
