@@ -114,11 +114,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def act() -> int:
         config, options = command_line("train", DESCRIPTION, arguments)
         run = part("run")  # only here: PyTorch takes seconds, and help and a typo need none
+        speaks = run.seam.main_process()  # one of several processes
         if options.dry_run:
-            sys.stdout.write(run.dry_run(config))  # stdout, so that it can become a file
+            text = run.dry_run(config)
+            if speaks:
+                sys.stdout.write(text)  # there, so that it can become a file
             return 0
         part("loading").quiet()
         figures = run.train(config)
+        if not speaks:
+            return 0
         figures |= run.draw_curves(Path(figures["output_dir"]))
         logger.info("%s", yaml.safe_dump(figures, sort_keys=False).rstrip())
         if figures["update"] < config.run.updates:

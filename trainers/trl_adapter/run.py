@@ -218,9 +218,7 @@ def _leaf(config: TrainConfig, path: str) -> Any:
 
 
 def draw_curves(run: Path) -> dict[str, str]:
-    """``curves.png`` of a run, drawn by the main process: {"curves": its path}, {} where that fails."""
-    if not seam.main_process():
-        return {}
+    """``curves.png`` of a run: {"curves": its path}, {} where that fails."""
     try:
         return {"curves": str(plot_runs([run], run / CURVES_FILE))}
     except (AgentEnvError, OSError) as error:  # the run itself is whole
