@@ -64,15 +64,16 @@ class TrajectoryWriter:
         self._next = 0  # rollouts number their trajectories from 0, a file numbers on
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: TextIO = self.path.open("w", encoding="utf-8")
-        self._write(
-            record="header",
-            schema=SCHEMA,
-            env_id=definition.spec.id,
-            options={**definition.spec.kwargs, **definition.options},
-            agent_envs=agent_envs.__version__,
-            gymnasium=gymnasium.__version__,
-            label=label,
-        )
+        with named(self.path):
+            self._write(
+                record="header",
+                schema=SCHEMA,
+                env_id=definition.spec.id,
+                options={**definition.spec.kwargs, **definition.options},
+                agent_envs=agent_envs.__version__,
+                gymnasium=gymnasium.__version__,
+                label=label,
+            )
 
     def __enter__(self) -> TrajectoryWriter:
         return self
@@ -90,6 +91,10 @@ class TrajectoryWriter:
         Args:
             label: goes into the starts, such as the name of the policy that played.
         """
+        with named(self.path):
+            self._write_rollout(rollout, label)
+
+    def _write_rollout(self, rollout: Rollout, label: str) -> None:
         trajectories, first = rollout.trajectories(), self._next
         for start in rollout.starts.values():
             row = asdict(start)
@@ -126,8 +131,7 @@ class TrajectoryWriter:
         return row
 
     def _write(self, **row: Any) -> None:
-        with named(self.path):
-            self._file.write(json.dumps(row, ensure_ascii=True, default=str) + "\n")
+        self._file.write(json.dumps(row, ensure_ascii=True, default=str) + "\n")
 
 
 @dataclass(slots=True)

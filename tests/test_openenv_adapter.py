@@ -145,7 +145,16 @@ def test_nobody_there_is_said_with_url_and_command():
         with pytest.raises(ServerUnreachable, match=f"agent-envs serve --port {port}") as caught:
             make(f"http://127.0.0.1:{port}/envs/Toy-v0")
         assert f"http://127.0.0.1:{port}/envs/Toy-v0" in str(caught.value)
-    for wrong in ("127.0.0.1:8000", "", None, "ftp://x", "http://", 5):
+    for wrong in (
+        "127.0.0.1:8000",
+        "",
+        None,
+        "ftp://x",
+        "http://",
+        5,
+        "http://h:x",
+        "http://h:99999",
+    ):
         with pytest.raises(OptionError, match="URL"):
             OpenEnvGym(wrong)
     with pytest.raises(OptionError, match="timeout"):

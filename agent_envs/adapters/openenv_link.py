@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 from agent_envs.core.errors import (
     MissingExtra,
@@ -18,6 +18,7 @@ from agent_envs.core.errors import (
     seconds,
 )
 from agent_envs.core.http import direct_opener
+from agent_envs.core.sockets import WEBSOCKET, server_parts
 
 try:
     from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -26,7 +27,6 @@ except ImportError as _error:
     raise MissingExtra("agent_envs.adapters.openenv", "openenv") from _error
 
 _MAX_MESSAGE = 100 << 20  # bytes, as OpenEnv's client takes
-_SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _ANSWERS = {"reset": "observation", "step": "observation", "state": "state"}
 _NOT_OFFERED = (404, 405, 501)
 _OPENER = direct_opener(proxies=False)
@@ -36,8 +36,8 @@ class Server:
     """An OpenEnv server: HTTP questions, and one session that opens when it is first needed."""
 
     def __init__(self, base_url: str, token: str | None, timeout: float) -> None:
-        parts = urlsplit(base_url) if isinstance(base_url, str) else None
-        if parts is None or parts.scheme not in _SCHEMES or not parts.hostname:
+        parts = server_parts(base_url)
+        if parts is None:
             raise OptionError(
                 f"an OpenEnv server's URL looks like http://127.0.0.1:8000/envs/Sokoban-v0, got {base_url!r}"
             )
@@ -123,7 +123,7 @@ class Server:
         return found
 
     def _connect(self) -> None:
-        scheme = _SCHEMES[self._parts.scheme]
+        scheme = WEBSOCKET[self._parts.scheme]
         address = urlunsplit((scheme, self._parts.netloc, self._parts.path + "/ws", "", ""))
         try:
             link = connect(

@@ -1,12 +1,14 @@
-"""Listening sockets of our servers."""
+"""Listening sockets of our servers, and what the URL of one looks like."""
 
 from __future__ import annotations
 
 import errno
 import socket
+from urllib.parse import SplitResult, urlsplit
 
 from agent_envs.core.errors import OptionError
 
+WEBSOCKET = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}  # scheme -> a WebSocket's
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names of this machine that nobody else can reach."""
 
@@ -35,3 +37,13 @@ def url_of(listener: socket.socket) -> str:
     """``http://`` and the address that it is bound to."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def server_parts(url: object) -> SplitResult | None:
+    """The parts of a server's URL; None without one of ``WEBSOCKET``'s schemes, a host, or a usable port."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        _ = parts and parts.port  # no number, or above 65535: a ValueError
+    except ValueError:
+        return None
+    return parts if parts and parts.scheme in WEBSOCKET and parts.hostname else None

@@ -17,7 +17,7 @@ from agent_envs.core.errors import (
     StateError,
     StateNotPortable,
 )
-from agent_envs.core.sockets import LOOPBACK
+from agent_envs.core.sockets import LOOPBACK, WEBSOCKET, server_parts
 from agent_envs.group.wire import PATH, PROTOCOL_VERSION, WireError, pack, unpack
 
 try:
@@ -239,14 +239,10 @@ def socket_url(url: str) -> str:
     Raises:
         OptionError: the text is no URL of a server.
     """
-    schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        usable = parts is not None and parts.scheme in schemes and bool(parts.hostname)
-        _ = parts and parts.port  # no number, or above 65535: a ValueError
-    except ValueError:
-        usable = False
-    if parts is None or not usable:
+    parts = server_parts(url)
+    if parts is None:
         raise OptionError(f"a server's URL looks like http://127.0.0.1:8000, got {url!r}")
     path = parts.path.rstrip("/")
-    return f"{schemes[parts.scheme]}://{parts.netloc}{path if path.endswith(PATH) else path + PATH}"
+    return (
+        f"{WEBSOCKET[parts.scheme]}://{parts.netloc}{path if path.endswith(PATH) else path + PATH}"
+    )

@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def act() -> int:
         config, options = command_line("train", DESCRIPTION, arguments)
         run = part("run")  # only here: PyTorch takes seconds, and help and a typo need none
-        speaks = run.seam.main_process()  # one of several processes
+        speaks = part("seam").main_process()  # one of several processes
         if options.dry_run:
             text = run.dry_run(config)
             if speaks:

@@ -184,7 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if out.is_dir() and any(out.iterdir()):
             raise OptionError(f"{out} is not empty: choose another --output_dir")
         if options.dry_run:
-            sys.stdout.write(yaml.safe_dump(to_dict(config), sort_keys=False))
+            if seam.main_process():
+                sys.stdout.write(yaml.safe_dump(to_dict(config), sort_keys=False))
             return 0
         quiet()
         start = out.parent / f".{out.name}.start"
